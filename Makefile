@@ -1,0 +1,34 @@
+# Two commands do everything on a fresh machine with Python 3.11+ and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+FAST := not slow and not gpu and not data
+
+.PHONY: demo test check test-all bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/nnrs demo
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest -m "$(FAST)" tests
+
+test-all: $(VENV)/.installed
+	$(BIN)/python -m pytest tests
+
+check: $(VENV)/.installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_layout.py src
+
+bench: $(VENV)/.installed
+	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
+	for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,25 @@
+"""Shapes are checked while the tests run; the shared data is found once, or its tests skip."""
+
+import os
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+install_import_hook("nnrs", "beartype.beartype")
+
+SHARED = Path(os.environ.get("NNRS_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with PTB, WikiText-2 and the vectors, or a skip that says where it was looked for."""
+    if not SHARED.is_dir():
+        pytest.skip(f"no shared data at {SHARED} (set NNRS_SHARED_DATA)")
+    return SHARED
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests neither read nor write the user's table cache."""
+    monkeypatch.setenv("NNRS_CACHE", str(tmp_path_factory.mktemp("cache")))
