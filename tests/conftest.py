@@ -23,3 +23,14 @@ def shared_data() -> Path:
 def private_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests neither read nor write the user's table cache."""
     monkeypatch.setenv("NNRS_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """GPU tests skip, with a reason, on a machine without one."""
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))

@@ -26,7 +26,7 @@ class Random:
     """The random numbers of one (seed, stream, step, rank), consumed in order.
 
     On the CPU they come from Philox with the four as its key and counter, so no two ever overlap (a
-    `torch.Generator` would keep 32 bits of a seed there, and is three times slower at dropout masks). On a GPU
+    `torch.Generator` would keep 32 bits of a seed, and is three times slower at dropout masks). On a GPU
     they come from that device's own Philox, seeded by the four; CPU and GPU differ from each other.
     """
 

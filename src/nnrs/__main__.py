@@ -1,0 +1,5 @@
+"""`python -m nnrs`."""
+
+from nnrs.cli.main import main
+
+main()

@@ -1,0 +1,89 @@
+"""Ids as (batch, time) windows for truncated backpropagation."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from nnrs.errors import ConfigError, DataError
+
+IGNORED = -100  # a target that is not scored; PyTorch's cross_entropy skips it by default
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """One step of all rows: `targets[b, t]` follows `inputs[b, t]`, which follows `previous[b, t]`."""
+
+    inputs: Int[Tensor, "batch time"]
+    targets: Int[Tensor, "batch time"]
+    previous: Int[Tensor, "batch time"]
+
+
+class Windows:
+    """Consecutive windows over a text that is cut into `batch_size` contiguous rows.
+
+    Every token is a target, the first one too: the text is read as if `<eos>` stood before it. Rows have
+    equal lengths. Training drops the remainder; with `pad_remainder` the rows are filled up with IGNORED
+    targets, so that every token is scored exactly once.
+
+    >>> windows = Windows(torch.tensor([5, 6, 7, 8, 9]), batch_size=2, length=35, eos_id=0)
+    >>> windows[0].inputs, windows[0].targets
+    (tensor([[0, 5], [6, 7]]), tensor([[5, 6], [7, 8]]))
+    """
+
+    def __init__(
+        self,
+        ids: Int[Tensor, " tokens"],
+        *,
+        batch_size: int,
+        length: int,
+        eos_id: int,
+        pad_remainder: bool = False,
+    ) -> None:
+        _check(len(ids), batch_size, length, pad_remainder)
+        self.length = length
+        row = -(-len(ids) // batch_size) if pad_remainder else len(ids) // batch_size
+        self.num_tokens = min(len(ids), batch_size * row)
+        used, surplus = ids[: self.num_tokens], batch_size * row - self.num_tokens
+        # A row of inputs begins one token early, so that `previous` is the same row read one step behind.
+        stream = torch.cat([ids.new_full((2,), eos_id), used[:-1], ids.new_full((surplus,), eos_id)])
+        self._inputs = stream.unfold(0, row + 1, row).contiguous()
+        self._targets = torch.cat([used, ids.new_full((surplus,), IGNORED)]).view(batch_size, row)
+
+    def __len__(self) -> int:
+        return -(-self._targets.shape[1] // self.length)
+
+    def __getitem__(self, index: int) -> Window:
+        if not 0 <= index < len(self):
+            raise IndexError(f"window {index} of {len(self)}")
+        start = index * self.length
+        stop = min(start + self.length, self._targets.shape[1])
+        return Window(
+            inputs=self._inputs[:, start + 1 : stop + 1].long(),
+            targets=self._targets[:, start:stop].long(),
+            previous=self._inputs[:, start:stop].long(),
+        )
+
+    def __iter__(self) -> Iterator[Window]:
+        return (self[index] for index in range(len(self)))
+
+    def to(self, device: torch.device | str) -> "Windows":
+        """The same windows with their ids on `device`: moved once, sliced there without a transfer."""
+        moved = copy.copy(self)
+        moved._inputs, moved._targets = self._inputs.to(device), self._targets.to(device)
+        return moved
+
+
+def _check(tokens: int, batch_size: int, length: int, pad_remainder: bool) -> None:
+    if batch_size < 1 or length < 1:
+        raise ConfigError(f"batch size and window length must be at least 1, got {batch_size} and {length}.")
+    # A row of one token has no history to learn from; scoring needs no history.
+    needed = batch_size if pad_remainder else 2 * batch_size
+    if tokens < needed:
+        raise DataError(
+            f"{tokens} tokens are too few for a batch of {batch_size} rows (at least {needed}). "
+            f"Give more text or a smaller batch size."
+        )

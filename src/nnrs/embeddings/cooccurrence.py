@@ -1,0 +1,101 @@
+"""Vectors from the training text itself, so that everything works with no download.
+
+Positive pointwise mutual information of words and their contexts, reduced by a truncated SVD (Levy, Goldberg and
+Dagan 2015). The words x contexts matrix is never held whole: it is made block by block, twice.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nnrs.embeddings.projection import principal_axes
+from nnrs.embeddings.vectors import Embeddings
+from nnrs.errors import DataError
+
+CONTEXTS = 2_000  # the most frequent words serve as contexts
+SMOOTHING = 0.75  # lifts the rare contexts' share, which PMI otherwise rewards too much
+BLOCK = 4_096  # words whose row is held at a time: 32 MB
+
+
+def vectors_from_text(
+    ids: Int[Tensor, " tokens"], vocab_size: int, *, dim: int = 100, window: int = 5, min_count: int = 5
+) -> Embeddings:
+    """Vectors of at most `dim` numbers from the words that stand within `window` places of each other.
+
+    Words that occur fewer than `min_count` times get none: theirs would be noise. Nothing here is random.
+    """
+    text = _Text.of(ids, vocab_size, window, min_count)
+    if not bool(text.frequent.any()):
+        raise DataError(
+            f"no word occurs {min_count} times in a text of {len(ids):,} tokens. Use more text, or a vector file."
+        )
+    width = len(text.contexts)
+    gram = torch.zeros(width, width, dtype=torch.float64)
+    for _, rows in text.blocks():
+        gram += rows.T @ rows
+    values, axes = principal_axes(gram, dim)
+    # M = U S Vᵀ with S² the eigenvalues, so the usual rows U √S are M V / √S.
+    reduce = (axes * values**-0.25).float()
+    vectors = torch.zeros(vocab_size, len(values))
+    for words, rows in text.blocks():
+        vectors[words] = rows @ reduce
+    return Embeddings(vectors, source="corpus")
+
+
+@dataclass(frozen=True, eq=False)
+class _Text:
+    """A text prepared for counting: where each word stands, and how many pairs it is part of."""
+
+    tokens: Int[Tensor, " tokens"]
+    places: Int[Tensor, " tokens"]  # positions in the text, ordered by the word that stands there
+    starts: Int[Tensor, " bounds"]  # where each word's positions start among them
+    contexts: Int[Tensor, " contexts"]
+    pairs: Float[Tensor, " vocab"]  # (word, neighbor within the window) pairs of each word
+    frequent: Bool[Tensor, " vocab"]
+    window: int
+
+    @classmethod
+    def of(cls, ids: Int[Tensor, " tokens"], vocab_size: int, window: int, min_count: int) -> "_Text":
+        tokens = ids.cpu().long()
+        counts = torch.bincount(tokens, minlength=vocab_size)
+        place = torch.arange(len(tokens))
+        within = place.clamp(max=window) + place.flip(0).clamp(max=window)  # fewer at both ends of the text
+        by_count = counts.argsort(descending=True, stable=True)
+        return cls(
+            tokens=tokens,
+            places=tokens.argsort(stable=True),
+            starts=torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]),
+            contexts=by_count[: min(CONTEXTS, int((counts > 0).sum()))],
+            pairs=torch.bincount(tokens, weights=within.double(), minlength=vocab_size),
+            frequent=counts >= max(min_count, 1),
+            window=window,
+        )
+
+    def blocks(self) -> Iterator[tuple[Int[Tensor, " block"], Float[Tensor, "block contexts"]]]:
+        """The PPMI matrix: some words at a time, and their rows."""
+        smoothed = self.pairs**SMOOTHING
+        shares = (smoothed / smoothed.sum())[self.contexts]
+        for words in torch.split(torch.arange(len(self.pairs)), BLOCK):
+            kept = self.frequent[words]
+            if bool(kept.any()):
+                # log of P(word, context) / P(word) P(context); log 0 is -inf, which the clamp makes 0.
+                expected = self.pairs[words][:, None] * shares
+                rows = (self._counts(words) / expected.float()).log_().clamp_(min=0.0)
+                yield words[kept], rows[kept]
+
+    def _counts(self, words: Int[Tensor, " block"]) -> Float[Tensor, "block contexts"]:
+        """How often each context stands within the window of each word of a run of words."""
+        first, width = int(words[0]), len(self.contexts)
+        column = torch.full((len(self.pairs),), -1).index_copy_(0, self.contexts, torch.arange(width))
+        counts = torch.zeros(len(words) * width)
+        places = self.places[self.starts[first] : self.starts[first + len(words)]]
+        for offset in (*range(-self.window, 0), *range(1, self.window + 1)):
+            inside = places[(places + offset >= 0) & (places + offset < len(self.tokens))]
+            columns = column[self.tokens[inside + offset]]
+            cells = (self.tokens[inside] - first) * width + columns
+            cells = cells[columns >= 0]
+            counts.index_add_(0, cells, torch.ones(len(cells)))
+        return counts.view(len(words), width)

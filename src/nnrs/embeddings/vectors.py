@@ -1,0 +1,55 @@
+"""Embeddings: one vector for each word of a vocabulary, or none."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+MISSING_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of a vocabulary, and of the text it counts, has a vector."""
+
+    types: int
+    types_covered: int
+    tokens: int
+    tokens_covered: int
+    missing: tuple[str, ...]  # the most frequent words without a vector
+
+    def __str__(self) -> str:
+        types, tokens = self.types_covered / self.types, self.tokens_covered / max(self.tokens, 1)
+        return (
+            f"vectors cover {self.types_covered:,} of {self.types:,} words ({types:.1%}) and {tokens:.1%} of tokens; "
+            f"most frequent without one: {' '.join(self.missing) or 'none'}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """The vectors of a vocabulary's words, row by row; a row of zeros is a word without a vector."""
+
+    vectors: Float[Tensor, "vocab dim"]
+    source: str  # a short name for signatures: the file's, or "corpus"
+    rejected: int = 0  # rows of the file that were wanted but hold a number that is not finite
+
+    @cached_property
+    def covered(self) -> Bool[Tensor, " vocab"]:
+        """Which words have a vector."""
+        return self.vectors.ne(0).any(-1)
+
+    def coverage(self, words: Sequence[str], counts: Sequence[int]) -> Coverage:
+        """The share of types and of tokens that have a vector, and the most frequent words that have none."""
+        covered = self.covered.tolist()
+        entries = list(zip(words, counts, covered, strict=True))
+        missing = sorted((entry for entry in entries if not entry[2]), key=lambda entry: -entry[1])
+        return Coverage(
+            types=len(entries),
+            types_covered=sum(covered),
+            tokens=sum(counts),
+            tokens_covered=sum(count for _, count, has in entries if has),
+            missing=tuple(word for word, _, _ in missing[:MISSING_SHOWN]),
+        )

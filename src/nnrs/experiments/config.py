@@ -1,0 +1,145 @@
+"""The configuration of a run: frozen dataclasses of plain values, nested by rung, to and from TOML and JSON."""
+
+import hashlib
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from nnrs import __version__
+from nnrs.errors import ConfigError
+from nnrs.models.base import ModelConfig
+from nnrs.policies.methods import PolicyConfig
+from nnrs.registry import look_up
+from nnrs.training.loop import TrainingConfig
+from nnrs.training.optimize import OptimizerConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataConfig:
+    """Which text, and which of its words."""
+
+    source: str = "sotu"  # a folder, a file, or a built-in name
+    min_count: int = 1
+    max_vocabulary: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VectorsConfig:
+    """Where word vectors come from and what they are used for."""
+
+    source: str = "corpus"  # a file, or `corpus` for vectors made from the training text
+    protect: tuple[str, ...] = ()  # words never replaced, beside the special ones
+    initialise: bool = False  # input embeddings start from the vectors
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunConfig:
+    """All that a run depends on, the device apart."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    vectors: VectorsConfig = field(default_factory=VectorsConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    model: ModelConfig = field(default_factory=lambda: ModelConfig.preset("lstm", "small"))
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed must be in [0, 2^63), got {self.seed}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The configuration as plain values; `from_dict` takes it back."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> "RunConfig":
+        """A configuration from nested plain values; what is left out takes its default.
+
+        `model` may name a `preset`, whose settings the other keys of `model` replace.
+        """
+        values = dict(values)
+        model = dict(values.get("model", {}))
+        preset = ModelConfig.preset(model.get("kind", "lstm"), model.pop("preset", "small"))
+        values["model"] = asdict(preset) | model
+        built: RunConfig = _build(RunConfig, values, "")
+        return built
+
+    def signature(self, corpus: str, vectors: str | None) -> str:
+        """What a score of this run carries: data, model, policy, training, seed and version."""
+        rate = self.optimizer
+        parts = [
+            f"data:{corpus}",
+            f"model:{self.model.label()}",
+            f"dropout:{self.model.dropout:g}",
+            self.policy.label(),
+            *([f"vectors:{vectors}"] if vectors else []),
+            f"opt:{rate.name}-{rate.learning_rate:g}-{rate.annealing}",
+            f"epochs:{self.training.epochs}",
+            f"config:{self.fingerprint()}",
+            f"seed:{self.seed}",
+            f"v:{__version__}",
+        ]
+        return "|".join(parts)
+
+    def fingerprint(self) -> str:
+        """Eight digits that tell settings apart, also those a signature does not spell out.
+
+        Seed and file names are left out: the first stands in the signature, the others differ between machines.
+        """
+        values = self.as_dict()
+        del values["seed"], values["data"]["source"], values["vectors"]["source"]
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The nested values of a TOML or JSON file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"cannot read the config {path}: {error}. It must be TOML, or JSON if so named."
+        ) from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"the config {path} must hold a table of settings.")
+    return settings_of(values)  # a run's own config.json may be used as it is
+
+
+def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings among what a run's config.json holds, without the record of how it was made."""
+    record = ("format", "names", "text_sha256", "environment")
+    return {name: value for name, value in values.items() if name not in record}
+
+
+def _build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
+    """A dataclass from a mapping, each value checked against the field's type."""
+    hints = typing.get_type_hints(cls)
+    known = {item.name: hints[item.name] for item in fields(cls)}
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"config {path.rstrip('.')} must be a table of settings, got {values!r}.")
+    arguments = {}
+    for name, value in values.items():
+        look_up(known, name, f"config setting {path}".rstrip(". "))
+        arguments[name] = _convert(known[name], value, f"{path}{name}")
+    return cls(**arguments)
+
+
+def _convert(hint: Any, value: Any, path: str) -> Any:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for option in options:
+        if is_dataclass(option) and isinstance(value, Mapping):
+            return _build(typing.cast("type[Any]", option), value, f"{path}.")
+        if typing.get_origin(option) is tuple and isinstance(value, list | tuple):
+            return tuple(value)
+        if option is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if option is type(value) or (option is type(None) and value is None):
+            return value
+    expected = " or ".join(getattr(option, "__name__", str(option)) for option in options)
+    raise ConfigError(f"config {path} must be {expected}, got {value!r}.")

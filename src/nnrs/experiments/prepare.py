@@ -1,0 +1,143 @@
+"""From a configuration to its live parts: text, vectors, policy and model."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from nnrs.batches import Windows
+from nnrs.corpus import SPLITS, Corpus, open_corpus
+from nnrs.embeddings import Coverage, Embeddings, project, read_vectors, vectors_from_text
+from nnrs.errors import ConfigError
+from nnrs.experiments.config import DataConfig, RunConfig, VectorsConfig
+from nnrs.models import build_model
+from nnrs.models.base import WORD_RANGE, SequenceModel
+from nnrs.neighbors.cache import fingerprint_of
+from nnrs.neighbors.table import default_k
+from nnrs.policies.base import InputPolicy
+from nnrs.policies.methods import METHODS, Material
+from nnrs.seeding import Random, Stream
+from nnrs.vocabulary import EOS, PAD, UNK, Vocabulary, token_ids
+
+SPECIAL = (EOS, UNK, PAD, "N")  # never replaced, never proposed; N is PTB's number token
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; `auto` is the first GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"unknown device '{name}'. Use auto, cpu, cuda or cuda:0.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device '{name}' is not supported. Use auto, cpu, cuda or cuda:0.")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            f"device '{name}' was asked for, but this machine has no CUDA device. Use --device cpu."
+        )
+    return device
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """A corpus as ids."""
+
+    corpus: Corpus
+    vocabulary: Vocabulary
+    ids: dict[str, Int[Tensor, " tokens"]]
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of the vocabulary and of every split's ids."""
+        return fingerprint_of(self.vocabulary.fingerprint, *(self.ids[split] for split in SPLITS))
+
+    @staticmethod
+    def read(config: DataConfig) -> "Text":
+        """The text a configuration names, its vocabulary from the training split."""
+        corpus = open_corpus(config.source)
+        vocabulary = Vocabulary.from_corpus(corpus, config.min_count, config.max_vocabulary)
+        return Text(corpus, vocabulary, {split: token_ids(corpus, split, vocabulary) for split in SPLITS})
+
+
+def vectors_for(config: VectorsConfig, text: Text) -> Embeddings:
+    """The word vectors of the vocabulary: from a file, or made from the training split."""
+    if config.source == "corpus":
+        return vectors_from_text(text.ids["train"], len(text.vocabulary))
+    return read_vectors(Path(config.source), text.vocabulary.words)
+
+
+def protected_ids(config: VectorsConfig, vocabulary: Vocabulary) -> tuple[int, ...]:
+    """The ids of the special tokens and of the words the user protects."""
+    unknown = [word for word in config.protect if word not in vocabulary.ids]
+    if unknown:
+        raise ConfigError(f"cannot protect '{unknown[0]}': it is not in the vocabulary.")
+    return tuple(vocabulary.ids[word] for word in (*SPECIAL, *config.protect) if word in vocabulary.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """All that a run is made of, on its device."""
+
+    config: RunConfig  # with k and paths as they were resolved
+    text: Text
+    vectors: Embeddings | None
+    policy: InputPolicy
+    model: SequenceModel
+    windows: Windows
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """How much of the text the vectors cover, where there are any."""
+        vocabulary = self.text.vocabulary
+        return self.vectors.coverage(vocabulary.words, vocabulary.counts) if self.vectors else None
+
+    @property
+    def signature(self) -> str:
+        """What this run's scores carry."""
+        return self.config.signature(self.text.corpus.name, self.vectors.source if self.vectors else None)
+
+
+def prepare(config: RunConfig, device: torch.device) -> Parts:
+    """Read the text, make or read the vectors, build policy and model."""
+    text = Text.read(config.data)
+    vocabulary = text.vocabulary
+    wanted = METHODS[config.policy.method].proposal is not None or config.vectors.initialise
+    vectors = vectors_for(config.vectors, text) if wanted else None
+    policy_config = config.policy.resolved(default_k(len(vocabulary)))
+    config = replace(config, policy=policy_config)
+    windows = Windows(
+        text.ids["train"],
+        batch_size=config.training.batch_size,
+        length=config.training.bptt,
+        eos_id=vocabulary.eos_id,
+    )
+    policy = policy_config.build(_material(config, text, vectors), device)
+    model = build_model(config.model, len(vocabulary), Random(config.seed, Stream.INITIALISATION))
+    if config.vectors.initialise and vectors:
+        start_from_vectors(model, vectors)
+    return Parts(config, text, vectors, policy, model.to(device), windows.to(device))
+
+
+def start_from_vectors(model: SequenceModel, vectors: Embeddings) -> None:
+    """Give covered words their vectors, projected to the model's width, at the usual initial scale."""
+    rows = project(vectors.vectors, model.config.units)[vectors.covered]
+    scale = (WORD_RANGE / 3**0.5) / rows.pow(2).mean().sqrt()  # the deviation of a uniform in ± WORD_RANGE
+    with torch.no_grad():
+        model.embedding.weight[vectors.covered] = rows * scale
+
+
+def _material(config: RunConfig, text: Text, vectors: Embeddings | None) -> Material:
+    vocabulary = text.vocabulary
+    nothing = torch.zeros(len(vocabulary), 1)
+    return Material(
+        train_ids=text.ids["train"],
+        counts=torch.tensor(vocabulary.counts, dtype=torch.float64),
+        vectors=vectors.vectors if vectors else nothing,
+        protected=protected_ids(config.vectors, vocabulary),
+        case_groups=vocabulary.case_groups(),
+        unknown_id=vocabulary.unk_id,
+        seed=config.seed,
+    )

@@ -1,0 +1,243 @@
+"""A configuration becomes a run directory; a run directory continues, or is loaded."""
+
+import platform
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from nnrs import __version__
+from nnrs.corpus import open_corpus
+from nnrs.errors import RunError
+from nnrs.evaluation.evaluate import text_perplexity
+from nnrs.experiments.config import RunConfig, settings_of
+from nnrs.experiments.prepare import Parts, prepare
+from nnrs.metrics.score import Score
+from nnrs.models import build_model
+from nnrs.models.base import SequenceModel
+from nnrs.neighbors.table import NeighborTable
+from nnrs.policies.base import Rates
+from nnrs.run_directory import Json, RunDirectory
+from nnrs.seeding import Random, Stream
+from nnrs.training.checkpoint import Live, Tally
+from nnrs.training.events import Callback, EpochMetrics, EpochTiming
+from nnrs.training.loop import Trainer
+from nnrs.vocabulary import Vocabulary, token_ids
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will take, from a few windows tried before the first epoch."""
+
+    seconds: float
+    bytes: int
+    parameters: int
+
+
+class Recorder(Callback):
+    """Writes metrics.jsonl and timing.jsonl."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+
+    def epoch_end(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
+        """One line each."""
+        self._run.append("metrics", metrics.as_dict())
+        self._run.append("timing", asdict(timing))
+
+
+class Run:
+    """A run that is ready to train: made by `start` or `resume`, carried out by `finish`."""
+
+    def __init__(self, directory: RunDirectory, parts: Parts) -> None:
+        self.directory, self.parts = directory, parts
+        config = parts.config
+        self.trainer = Trainer(
+            model=parts.model,
+            policy=parts.policy,
+            windows=parts.windows,
+            validate=self._validate,
+            config=config.training,
+            optimizer_config=config.optimizer,
+            seed=config.seed,
+            exact=config.policy.unroll == "exact",
+            passes=config.policy.passes,
+            save=lambda live: directory.write_checkpoint(*live.snapshot()),
+            save_best=self._save_best,
+        )
+
+    def estimate(self) -> Estimate:
+        """Time and memory of the whole run, from a few windows at the first and the last epoch's rates."""
+        trainer, epochs = self.trainer, self.parts.config.training.epochs
+        windows = len(self.parts.windows)
+        first = self._seconds_per_window(self.parts.policy.rates(0.0))
+        last = self._seconds_per_window(self.parts.policy.rates(1.0))
+        left = max(epochs - trainer.live.position.epoch, 0) * windows - trainer.live.position.window
+        valid_share = (
+            len(self.parts.text.ids["valid"]) / len(self.parts.text.ids["train"]) / 3
+        )  # forward only
+        seconds = left * (first + last) / 2 * (1 + valid_share)
+        parameters = sum(parameter.numel() for parameter in self.parts.model.parameters())
+        return Estimate(seconds, _peak_bytes(self.parts.model), parameters)
+
+    def finish(
+        self,
+        callbacks: Sequence[Callback] = (),
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Json | None:
+        """Train to the end and write summary.json; None where it was asked to stop before."""
+        self.trainer.callbacks = (Recorder(self.directory), *callbacks)
+        self.trainer.should_stop = should_stop
+        if not self.trainer.fit():
+            return None
+        tensors, best = self.directory.best()
+        self.parts.model.load_state_dict(tensors)
+        summary = {
+            "valid_perplexity": self._reported("valid"),
+            "test_perplexity": self._reported("test"),
+            "best_epoch": best["best_epoch"],
+            "signature": f"ppl|split:test|streams:1|{self.parts.signature}",
+        }
+        self.directory.write_summary(summary)
+        return summary
+
+    def _validate(self, model: SequenceModel) -> float:
+        text, streams = self.parts.text, self.parts.config.training.valid_streams
+        return text_perplexity(
+            model, text.ids["valid"], eos_id=text.vocabulary.eos_id, streams=streams
+        ).compute()
+
+    def _reported(self, split: str) -> float:
+        text = self.parts.text
+        return text_perplexity(self.parts.model, text.ids[split], eos_id=text.vocabulary.eos_id).compute()
+
+    def _save_best(self, live: Live) -> None:
+        values = asdict(live.position)
+        self.directory.write_best(live.model.state_dict(), values)
+
+    def _seconds_per_window(self, rates: Rates) -> float:
+        """Median of three tries; the gradient is thrown away and no parameter moves."""
+        live, window = self.trainer.live, self.parts.windows[0]
+        carry, tally = live.carry, live.tally
+        seconds = []
+        for _ in range(4):  # the first warms up
+            live.carry, live.tally = carry, Tally()
+            started = time.perf_counter()
+            float(self.trainer.backward(window, rates))
+            seconds.append(time.perf_counter() - started)
+        live.carry, live.tally = carry, tally
+        live.optimizer.zero_grad(set_to_none=True)
+        return sorted(seconds[1:])[1]
+
+
+def start(config: RunConfig, out: Path | str, device: torch.device) -> Run:
+    """A new run in a new directory; everything is read and built before the directory is made."""
+    if Path(out).exists() and (not Path(out).is_dir() or any(Path(out).iterdir())):
+        RunDirectory.create(out, {})  # refuses, before any work is done
+    parts = prepare(config, device)
+    beside = {
+        "names": {
+            "corpus": parts.text.corpus.name,
+            "vectors": parts.vectors.source if parts.vectors else None,
+        },
+        "text_sha256": parts.text.fingerprint,
+        "environment": _environment(device),
+    }
+    directory = RunDirectory.create(out, {**parts.config.as_dict(), **beside})
+    _write_companions(directory, parts)
+    return Run(directory, parts)
+
+
+def resume(path: Path | str, device: torch.device, *, previous: bool = False) -> Run:
+    """An existing run, from its newest checkpoint (or the one before), or from its start where it has none."""
+    directory = RunDirectory.open(path)
+    parts = prepare(_config_of(directory), device)
+    _check_unchanged(directory, parts)
+    run = Run(directory, parts)
+    found = directory.checkpoint(previous=previous)
+    if previous and found is None:
+        raise RunError(f"{path} has no previous checkpoint. Leave --previous out.")
+    if found:
+        run.trainer.live.restore(*found)
+    position = run.trainer.live.position
+    directory.forget_after(position.step, position.epoch)
+    return run
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedRun:
+    """What `nnrs.load` gives: the best model of a run, its vocabulary and its neighbor table."""
+
+    model: SequenceModel
+    vocabulary: Vocabulary
+    table: NeighborTable | None
+    config: RunConfig
+    best_epoch: int
+
+
+def load(path: Path | str, device: torch.device | str = "cpu") -> LoadedRun:
+    """The best model of a run directory, ready for evaluation."""
+    directory = RunDirectory.open(path)
+    config = _config_of(directory)
+    vocabulary = Vocabulary.from_json(directory.vocabulary())
+    tensors, state = directory.best()
+    model = build_model(config.model, len(vocabulary), Random(config.seed, Stream.INITIALISATION))
+    model.load_state_dict(tensors)
+    table = NeighborTable.load(directory.table_path) if directory.table_path.is_file() else None
+    return LoadedRun(model.to(device), vocabulary, table, config, state["best_epoch"])
+
+
+def evaluate_run(path: Path | str, split: str, device: torch.device, data: str | None = None) -> Score:
+    """The perplexity of a run's best model on a split of its own text, or of another."""
+    loaded = load(path, device)
+    corpus = open_corpus(data or loaded.config.data.source)
+    ids = token_ids(corpus, split, loaded.vocabulary)
+    metric = text_perplexity(loaded.model, ids, eos_id=loaded.vocabulary.eos_id)
+    trained = RunDirectory.open(path).config()["names"]
+    signature = loaded.config.signature(trained["corpus"], trained["vectors"])
+    other = f"on:{corpus.name}|" if data else ""
+    return Score("ppl", metric.compute(), f"{other}split:{split}|streams:1|{signature}")
+
+
+def _config_of(directory: RunDirectory) -> RunConfig:
+    return RunConfig.from_dict(settings_of(directory.config()))
+
+
+def _check_unchanged(directory: RunDirectory, parts: Parts) -> None:
+    """A run continues on the text and the vectors it began with, or not at all."""
+    if directory.config().get("text_sha256") != parts.text.fingerprint:
+        source = parts.config.data.source
+        raise RunError(f"{source} has changed since {directory.path} began. Restore it, or start a new run.")
+    _write_companions(directory, parts)  # where a kill came before they were written
+    table = parts.policy.table
+    if table and not torch.equal(NeighborTable.load(directory.table_path).ids, table.ids.cpu()):
+        source = parts.config.vectors.source
+        raise RunError(f"{source} has changed since {directory.path} began: its neighbors differ.")
+
+
+def _write_companions(directory: RunDirectory, parts: Parts) -> None:
+    """The vocabulary and the table that `load` needs; what is there stays."""
+    if not directory.has_vocabulary:
+        directory.write_vocabulary(parts.text.vocabulary.to_json())
+    if parts.policy.table is not None and not directory.table_path.is_file():
+        parts.policy.table.to("cpu").save(directory.table_path)
+
+
+def _environment(device: torch.device) -> Json:
+    return {
+        "nnrs": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": str(device),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _peak_bytes(model: SequenceModel) -> int:
+    device = next(model.parameters()).device
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kilobytes on Linux

@@ -1,0 +1,219 @@
+"""NeighborTable: the matrix N, whose rows they are, and how it is made, drawn from and kept."""
+
+import contextlib
+import json
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from nnrs.errors import ConfigError, DataError, RunError
+from nnrs.neighbors.cache import cache_path, fingerprint_of
+from nnrs.neighbors.probabilities import neighbor_probabilities, pick
+from nnrs.neighbors.search import nearest
+from nnrs.run_directory import write_atomically
+
+FORMAT = "nnrs-neighbors-1"
+WORTH_CACHING = 2_000  # words; a smaller table is made faster than it is read
+
+
+def default_k(vocab_size: int) -> int:
+    """round(log2 V): 13 for PTB's 10,000 words, 15 for WikiText-2's 33,278.
+
+    >>> default_k(10_000), default_k(33_278)
+    (13, 15)
+    """
+    return round(math.log2(max(vocab_size, 1)))
+
+
+@dataclass(frozen=True, eq=False)
+class NeighborTable:
+    """Each word's neighbors and their similarities, the matrix N of Eq. 2.
+
+    Similarities fall along a row; equal ones are in order of id. An empty slot has similarity -inf and the
+    row's own id, so that gathering it is safe and replaces nothing.
+    """
+
+    ids: Int[Tensor, "vocab k"]
+    similarities: Float[Tensor, "vocab k"]
+    fingerprint: str = ""  # of what the table was made from
+    recall: float = 1.0  # share of the true neighbors that the search found; 1 unless it was approximate
+
+    @classmethod
+    def from_vectors(
+        cls,
+        vectors: Float[Tensor, "vocab dim"] | Float[np.ndarray, "vocab dim"],
+        k: int | None = None,
+        *,
+        protected: Iterable[int] = (),
+        groups: Int[Tensor, " vocab"] | None = None,
+        backend: str = "exact",
+        device: torch.device | str | None = None,
+    ) -> "NeighborTable":
+        """The k nearest by cosine of every word that has a vector; a large table is kept in the cache.
+
+        Zero or NaN rows have no vector. `protected` ids have no neighbors and are nobody's; words of one
+        group (case variants, say) are not each other's. `k` defaults to round(log2 V). The search runs on
+        `device`, by default where the vectors are; the table comes back where the vectors are.
+
+        >>> table = NeighborTable.from_vectors(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]), k=1)
+        >>> table.ids.tolist(), table.similarities.tolist()
+        ([[1], [2], [1]], [[0.6000000238418579], [0.800000011920929], [0.800000011920929]])
+        """
+        rows = torch.as_tensor(vectors).detach().float()
+        candidates = _candidates(rows, protected)
+        k = checked_k(k, candidates)
+        if k == 0:
+            return NeighborTable(
+                rows.new_empty(len(rows), 0, dtype=torch.int64), rows.new_empty(len(rows), 0)
+            )
+        made_from = fingerprint_of(FORMAT, backend, k, rows, candidates, groups)
+
+        def make() -> NeighborTable:
+            found = nearest(rows, k, candidates=candidates, groups=groups, backend=backend, device=device)
+            ids = fill_empty(found.ids, found.similarities)
+            return NeighborTable(ids.cpu(), found.similarities.cpu(), made_from, found.recall)
+
+        table = make() if len(rows) < WORTH_CACHING else load_or_make(made_from, make)
+        return table.to(rows.device)
+
+    @classmethod
+    def from_transitions(
+        cls,
+        ids: Int[Tensor, " tokens"],
+        *,
+        replaceable: Bool[Tensor, " vocab"],
+        k: int | None = None,
+        rows: str = "own",
+    ) -> "NeighborTable":
+        """The TPRS baseline: the k most frequent successors of each word; see `transition_table`."""
+        from nnrs.neighbors.transition import transition_table  # which itself makes a NeighborTable
+
+        return transition_table(ids, len(replaceable), k, replaceable, rows=rows)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of rows."""
+        return self.ids.shape[0]
+
+    @property
+    def k(self) -> int:
+        """The number of slots in a row."""
+        return self.ids.shape[1]
+
+    @cached_property
+    def replaceable(self) -> Bool[Tensor, " vocab"]:
+        """Which words have at least one neighbor."""
+        return (self.similarities > -torch.inf).any(-1)
+
+    def draw(
+        self,
+        tokens: Int[Tensor, "*shape"],
+        uniform: Float[Tensor, "*shape"],
+        temperature: float | Float[Tensor, ""],
+    ) -> Int[Tensor, "*shape"]:
+        """ỹ ~ Ñ_y: a neighbor of each token, chosen by its draw from [0, 1); itself where it has none."""
+        if self.k == 0:
+            return tokens.clone()
+        slots = pick(neighbor_probabilities(self.similarities[tokens], temperature), uniform)
+        return self.ids[tokens, slots]  # an empty row holds its own id
+
+    def row(self, word: int, temperature: float) -> list[tuple[int, float, float]]:
+        """One word's neighbors, nearest first: (id, similarity, probability)."""
+        similarities = self.similarities[word]
+        probabilities = neighbor_probabilities(similarities, temperature)
+        slots = zip(self.ids[word].tolist(), similarities.tolist(), probabilities.tolist(), strict=True)
+        return [slot for slot in slots if slot[1] > -math.inf]
+
+    def hubs(self, count: int) -> list[tuple[int, int]]:
+        """The words that are most often someone's neighbor, and how many rows name them."""
+        named = self.ids[self.similarities > -torch.inf]
+        times, ids = torch.bincount(named, minlength=self.vocab_size).sort(descending=True, stable=True)
+        pairs = zip(ids[:count].tolist(), times[:count].tolist(), strict=True)
+        return [(word, number) for word, number in pairs if number > 0]
+
+    def to(self, device: torch.device | str) -> "NeighborTable":
+        """The same table on a device; itself if it is there already."""
+        if self.ids.device == torch.device(device):
+            return self
+        return replace(self, ids=self.ids.to(device), similarities=self.similarities.to(device))
+
+    def save(self, path: Path) -> None:
+        """Write the table as safetensors, with what it was made from."""
+        tensors = {"ids": self.ids.cpu().contiguous(), "similarities": self.similarities.cpu().contiguous()}
+        metadata = {
+            "format": FORMAT,
+            "fingerprint": self.fingerprint,
+            "recall": json.dumps(self.recall),
+            "checksum": fingerprint_of(*tensors.values()),
+        }
+        write_atomically(path, partial(save_file, tensors, metadata=metadata))
+
+    @classmethod
+    def load(cls, path: Path) -> "NeighborTable":
+        """The table that `save` wrote."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("format") != FORMAT:
+                    raise DataError(f"{path} is not a neighbor table of format {FORMAT}. Make it anew.")
+                ids, similarities = file.get_tensor("ids"), file.get_tensor("similarities")
+        except (OSError, SafetensorError) as error:
+            raise DataError(f"{path} cannot be read as a neighbor table ({error}). Make it anew.") from None
+        if metadata["checksum"] != fingerprint_of(ids, similarities):
+            raise DataError(f"{path} is damaged: its checksum does not match. Delete it and make it anew.")
+        return cls(ids, similarities, metadata["fingerprint"], json.loads(metadata["recall"]))
+
+
+def load_or_make(fingerprint: str, make: Callable[[], NeighborTable]) -> NeighborTable:
+    """The table kept under this fingerprint, else the one `make` gives, kept where the cache can be written.
+
+    A damaged file in the cache is made anew.
+    """
+    path = cache_path(fingerprint)
+    with contextlib.suppress(DataError):
+        kept = NeighborTable.load(path)
+        if kept.fingerprint == fingerprint:
+            return kept
+    table = make()
+    with contextlib.suppress(OSError, RunError):  # a cache that cannot be written only costs time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table.save(path)
+    return table
+
+
+def checked_k(k: int | None, candidates: Bool[Tensor, " vocab"]) -> int:
+    """`k`, or round(log2 V) for None, if there are enough words to be neighbors."""
+    k = default_k(len(candidates)) if k is None else k
+    count = int(candidates.sum())
+    if k < 0:
+        raise ConfigError(f"k must be 0 or more, got {k}. With k=0 nothing is replaced.")
+    if k > 0 and k >= count:
+        raise ConfigError(
+            f"k={k} neighbors are asked for, but only {count:,} words can be any. Use a smaller k."
+        )
+    return k
+
+
+def fill_empty(ids: Int[Tensor, "vocab k"], similarities: Float[Tensor, "vocab k"]) -> Int[Tensor, "vocab k"]:
+    """`ids` with each row's own id in its empty slots."""
+    own = torch.arange(len(ids), device=ids.device)[:, None]
+    return torch.where(similarities == -torch.inf, own, ids)
+
+
+def _candidates(rows: Float[Tensor, "vocab dim"], protected: Iterable[int]) -> Bool[Tensor, " vocab"]:
+    """Which words have a vector and are not protected."""
+    candidates = (rows != 0).any(-1) & rows.isfinite().all(-1)
+    for word in protected:
+        if not 0 <= word < len(rows):
+            raise ConfigError(f"protected id {word} is not one of the {len(rows):,} words.")
+        candidates[word] = False
+    return candidates

@@ -1,0 +1,258 @@
+"""The methods by name: which parts of `InputPolicy` each one uses, and how they are made."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nnrs.errors import ConfigError
+from nnrs.neighbors.table import NeighborTable
+from nnrs.neighbors.transition import TransitionRows, transition_table
+from nnrs.policies.base import InputPolicy, Proposal, Reading
+from nnrs.policies.controls import UnigramNoise, WordDropout, shuffled
+from nnrs.policies.functional import GRANULARITIES
+from nnrs.policies.gumbel import GumbelPolicy
+from nnrs.registry import look_up
+from nnrs.schedules import Schedule
+from nnrs.seeding import Random, Stream
+from nnrs.temperature import RULES, TemperatureController
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Material:
+    """What the text and the vectors give a policy to be made from."""
+
+    train_ids: Int[Tensor, " tokens"]
+    counts: Float[Tensor, " vocab"]
+    vectors: Float[Tensor, "vocab dim"]  # zero rows: no vector
+    protected: tuple[int, ...]
+    case_groups: Int[Tensor, " vocab"]
+    unknown_id: int
+    seed: int
+
+    @property
+    def replaceable(self) -> Bool[Tensor, " vocab"]:
+        """Tokens with a vector that nothing protects: the only ones replaced, the only ones proposed."""
+        covered = self.vectors.ne(0).any(dim=-1) & self.vectors.isfinite().all(dim=-1)
+        covered[list(self.protected)] = False
+        return covered
+
+
+@dataclass(frozen=True)
+class Method:
+    """Which sources of inputs a method draws on."""
+
+    summary: str
+    predictions: bool = False
+    proposal: "Callable[[PolicyConfig, Material], Proposal] | None" = None
+    rules: tuple[
+        str, ...
+    ] = ()  # how its temperature may move, the usual one first; none: it has no temperature
+    temperature: float = 0.5  # where it starts
+    policy: type[InputPolicy] = InputPolicy
+
+
+def cosine_neighbors(config: "PolicyConfig", material: Material) -> NeighborTable:
+    """NNRS: the k nearest by cosine (Eq. 2)."""
+    return NeighborTable.from_vectors(
+        material.vectors,
+        config.k,
+        protected=material.protected,
+        groups=material.case_groups,
+        backend=config.search,
+    )
+
+
+def bigram_rows(config: "PolicyConfig", material: Material) -> Proposal:
+    """TPRS: the likeliest successors in the training text [METHOD 10]."""
+    ids, replaceable = material.train_ids, material.replaceable
+    if config.transition_whole:
+        return TransitionRows.of(ids, replaceable, rows=config.transition_row)
+    return transition_table(ids, len(material.counts), config.k, replaceable, rows=config.transition_row)
+
+
+def shuffled_neighbors(config: "PolicyConfig", material: Material) -> NeighborTable:
+    """The control whose neighbors are another word's."""
+    table = cosine_neighbors(config, material)
+    return shuffled(table, material.counts, Random(material.seed, Stream.ORDER))
+
+
+RULE_NAMES = tuple(RULES)
+METHODS: dict[str, Method] = {
+    "mle": Method("teacher forcing: every input is gold"),
+    "ss": Method("scheduled sampling: inputs become the model's own predictions", predictions=True),
+    "nnrs": Method(
+        "inputs become sampled nearest neighbors of the gold token",
+        proposal=cosine_neighbors,
+        rules=RULE_NAMES,
+    ),
+    "tprs": Method(
+        "inputs become likely successors from bigram counts",
+        proposal=bigram_rows,
+        rules=("constant",),
+        temperature=1.0,  # bigram probabilities as they are
+    ),
+    "ss-nnrs": Method(
+        "both: neighbors and predictions, a fair coin where both are drawn",
+        predictions=True,
+        proposal=cosine_neighbors,
+        rules=RULE_NAMES,
+    ),
+    "gsns": Method(
+        "nnrs whose neighbor distribution is learned by Gumbel-softmax",
+        proposal=cosine_neighbors,
+        rules=("constant",),
+        policy=GumbelPolicy,
+    ),
+    "word-dropout": Method(
+        "control: inputs become <unk>",
+        proposal=lambda config, material: WordDropout(material.replaceable, material.unknown_id),
+    ),
+    "unigram": Method(
+        "control: inputs become frequent words",
+        proposal=lambda config, material: UnigramNoise.of(material.counts, material.replaceable),
+    ),
+    "shuffled": Method(
+        "control: inputs become the neighbors of another word",
+        proposal=shuffled_neighbors,
+        rules=RULE_NAMES,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyConfig:
+    """A method and its settings, as they are written into a run's config."""
+
+    method: str = "ss-nnrs"
+    prediction_rate: Schedule | None = None  # ε; None where the method makes no predictions
+    neighbor_rate: Schedule | None = None  # γ; None where the method proposes nothing
+    k: int | None = None  # None: round(log2 V)
+    rule: str | None = None  # how τ moves; None: the method's usual way
+    temperature: float | None = None  # τ at the start; None: the method's usual one
+    granularity: str = "token"
+    replace: str = "inputs"
+    draw: str = "sample"
+    predict: str = "sample"
+    unroll: str = "parallel"  # how predictions are made: `parallel` passes, or `exact`
+    passes: int = 1
+    search: str = "exact"  # how neighbors are searched: exact | faiss
+    transition_row: str = "own"  # tprs: whose bigrams, the token's own or its predecessor's
+    transition_whole: bool = False  # tprs: the whole row instead of its top k
+
+    def __post_init__(self) -> None:
+        method = look_up(METHODS, self.method, "method")
+        look_up(GRANULARITIES, self.granularity, "granularity")
+        for name, known in CHOICES.items():
+            look_up(dict.fromkeys(known), getattr(self, name), name.replace("_", " "))
+        self._settle_rate("prediction_rate", method.predictions, "ss or ss-nnrs")
+        self._settle_rate("neighbor_rate", method.proposal is not None, "nnrs or ss-nnrs")
+        if self.passes < 1:
+            raise ConfigError(f"passes must be at least 1, got {self.passes}.")
+        if self.k is not None and self.k < 0:
+            raise ConfigError(f"k must be 0 or more, got {self.k}.")
+        self._settle_temperature(method)
+        self._refuse_contradictions(method)
+
+    def _settle_rate(self, name: str, used: bool, instead: str) -> None:
+        given = getattr(self, name)
+        if given is not None and not used:
+            option = name.replace("_", "-")
+            raise ConfigError(
+                f"method '{self.method}' has no {option}: leave it out, or use {instead}, which has one."
+            )
+        if used and given is None:
+            object.__setattr__(self, name, Schedule())
+
+    def _settle_temperature(self, method: Method) -> None:
+        if not method.rules:
+            if self.rule is not None or self.temperature is not None:
+                raise ConfigError(
+                    f"method '{self.method}' has no temperature: leave rule and temperature out."
+                )
+            return
+        if self.rule is None:
+            object.__setattr__(self, "rule", method.rules[0])
+        look_up(RULES, str(self.rule), "temperature rule")
+        if self.rule not in method.rules:
+            raise ConfigError(
+                f"method '{self.method}' keeps a constant temperature: rule={self.rule} goes with nnrs."
+            )
+        if self.temperature is None:
+            object.__setattr__(self, "temperature", method.temperature)
+        elif self.temperature <= 0:
+            raise ConfigError(
+                f"temperature must be positive, got {self.temperature}. For the closest neighbor every time, use k=1."
+            )
+
+    def _refuse_contradictions(self, method: Method) -> None:
+        from_table = method.proposal in (cosine_neighbors, shuffled_neighbors)
+        if self.draw == "centroid" and (not from_table or method.policy is GumbelPolicy):
+            raise ConfigError(
+                f"method '{self.method}' has no centroid: draw=centroid goes with nnrs, ss-nnrs."
+            )
+        if self.replace == "targets" and self.draw == "centroid":
+            raise ConfigError("a target is a token, not a vector: replace=targets needs draw=sample.")
+        if self.replace == "targets" and (method.proposal is None or method.policy is GumbelPolicy):
+            raise ConfigError(f"method '{self.method}' replaces no targets: use nnrs, ss-nnrs or tprs.")
+
+    def label(self) -> str:
+        """The settings as they stand in a score's signature."""
+        parts = [f"policy:{self.method}"]
+        if self.prediction_rate:
+            rate = self.prediction_rate
+            how = "exact" if self.unroll == "exact" else f"parallel{self.passes}"
+            parts += [f"eps:{rate.start:g}-{rate.end:g}:{rate.shape}", f"ss:{how}:{self.predict}"]
+        if self.neighbor_rate:
+            rate = self.neighbor_rate
+            parts += [f"gamma:{rate.start:g}-{rate.end:g}:{rate.shape}"]
+        if self.temperature is not None:
+            parts += [
+                f"k:{'all' if self.transition_whole else self.k}",
+                f"tau:{self.rule}:{self.temperature:g}",
+            ]
+        plain = {field.name: field.default for field in fields(self)}
+        shown = ("granularity", "replace", "draw", "search", "transition_row")
+        parts += [f"{name}:{getattr(self, name)}" for name in shown if getattr(self, name) != plain[name]]
+        return "|".join(parts)
+
+    def build(self, material: Material, device: torch.device | str = "cpu") -> InputPolicy:
+        """The live policy, its tables on `device`."""
+        method = METHODS[self.method]
+        proposal = method.proposal(self, material) if method.proposal else None
+        replaceable = material.replaceable
+        weights = material.counts.float() * replaceable
+        controller = None
+        if isinstance(proposal, NeighborTable) and self.rule and self.temperature:
+            weights = weights * proposal.replaceable
+            controller = TemperatureController(self.rule, self.temperature, proposal.similarities, weights)
+        parts: dict[str, Any] = {
+            "proposal": proposal.to(device) if proposal else None,
+            "prediction_rate": self.prediction_rate,
+            "neighbor_rate": self.neighbor_rate,
+            "controller": controller,
+            "replaceable": replaceable.to(device),
+            "token_weights": weights.to(device),
+            "reading": Reading(
+                granularity=self.granularity, replace=self.replace, draw=self.draw, predict=self.predict
+            ),
+            "by_previous": self.method == "tprs" and self.transition_row == "previous",
+        }
+        return method.policy(**parts)
+
+    def resolved(self, default_k: int) -> "PolicyConfig":
+        """The same with k as the number it stands for."""
+        return self if self.k is not None else replace(self, k=default_k)
+
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "replace": ("inputs", "targets"),
+    "draw": ("sample", "centroid"),
+    "predict": ("sample", "greedy"),
+    "unroll": ("parallel", "exact"),
+    "search": ("exact", "faiss"),
+    "transition_row": ("own", "previous"),
+}

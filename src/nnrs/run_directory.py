@@ -1,0 +1,235 @@
+"""A run directory: the only module that knows its file names, and its format version.
+
+Every file is written beside its place and moved there, so that a reader (or a kill) never meets half a file.
+Tensors are safetensors; the JSON beside them carries their checksum and is written last: it is the proof that a
+checkpoint is whole.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nnrs.errors import RunError
+
+FORMAT = 1
+Json = dict[str, Any]
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Have `write` fill a temporary file beside `path`, then move it there in one step."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with _explained(path):
+            write(temporary)
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn an operating-system error into one line about this path."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(f"cannot write {path}: {reason}. What was there before is untouched.") from None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sha256_of(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+class RunDirectory:
+    """The files of one run."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: Path | str, config: Json) -> "RunDirectory":
+        """A new run directory that holds `config`; an existing one is never touched."""
+        run = cls(path)
+        if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
+            raise RunError(
+                f"{run.path} exists already and is not overwritten. Choose another --out, or add --resume."
+            )
+        with _explained(run.path):
+            run.path.mkdir(parents=True, exist_ok=True)
+        run._write_json("config.json", {"format": FORMAT, **config})
+        return run
+
+    @classmethod
+    def open(cls, path: Path | str) -> "RunDirectory":
+        """An existing run directory of a format this version can read."""
+        run = cls(path)
+        if not (run.path / "config.json").is_file():
+            raise RunError(
+                f"{run.path} is not a run directory: it has no config.json. Was it made by `nnrs train`?"
+            )
+        found = run.config().get("format")
+        if not isinstance(found, int) or found > FORMAT:
+            raise RunError(
+                f"{run.path} has run format {found}; this version of nnrs reads up to {FORMAT}. Update nnrs."
+            )
+        return run
+
+    def config(self) -> Json:
+        """The configuration as used."""
+        return self._read_json("config.json")
+
+    # Records: one JSON line each.
+
+    def append(self, name: str, record: Json) -> None:
+        """Add a line to `metrics` or `timing`."""
+        path = self._lines_path(name)
+        with _explained(path), path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def records(self, name: str) -> list[Json]:
+        """The lines of `metrics` or `timing`; a torn last line is left out."""
+        path = self._lines_path(name)
+        if not path.is_file():
+            return []
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        return [json.loads(line) for line in lines]
+
+    def write_summary(self, summary: Json) -> None:
+        """The result of a finished run."""
+        self._write_json("summary.json", summary)
+
+    def summary(self) -> Json | None:
+        """The result, or None where the run is not finished."""
+        return self._read_json("summary.json") if (self.path / "summary.json").is_file() else None
+
+    def write_vocabulary(self, vocabulary: Json) -> None:
+        """The vocabulary the model's ids refer to."""
+        self._write_json("vocabulary.json", vocabulary)
+
+    def vocabulary(self) -> Json:
+        """What `write_vocabulary` was given."""
+        return self._read_json("vocabulary.json")
+
+    @property
+    def has_vocabulary(self) -> bool:
+        """Whether it was written yet."""
+        return (self.path / "vocabulary.json").is_file()
+
+    @property
+    def table_path(self) -> Path:
+        """Where the neighbor table is, if the method has one."""
+        return self.path / "neighbors.safetensors"
+
+    @property
+    def tensorboard_path(self) -> Path:
+        """Where TensorBoard's event files go."""
+        return self.path / "tensorboard"
+
+    # Checkpoints: the newest two, and the best. Each has its step in its name, so none is ever written over.
+
+    def write_checkpoint(self, tensors: Mapping[str, Any], state: Json) -> None:
+        """Store a checkpoint under its step and drop all but it and the one before."""
+        self._write_tensors(f"checkpoint-{state['step']:09d}", tensors, state)
+        self._drop(self._names("checkpoint")[:-2])
+
+    def checkpoint(self, *, previous: bool = False) -> tuple[dict[str, Any], Json] | None:
+        """The tensors and the state of the newest checkpoint (or the one before it); None where there is none."""
+        names = self._names("checkpoint")
+        if previous:
+            names = names[:-1]
+        if not names:
+            return None
+        offer = ""
+        if len(names) > 1 and not previous:
+            offer = f" {names[-2]} is there as well: continue from it with --resume --previous."
+        return self._read_tensors(names[-1], offer)
+
+    def forget_after(self, step: int, epochs: int) -> None:
+        """Forget checkpoints later than `step` and records from epoch `epochs` on: the run continues from there."""
+        names = self._names("checkpoint") + self._names("best")
+        self._drop([name for name in names if int(name.rpartition("-")[2]) > step])
+        for name in ("metrics", "timing"):
+            kept = [record for record in self.records(name) if record["epoch"] < epochs]
+            text = "".join(json.dumps(record) + "\n" for record in kept)
+            write_atomically(self._lines_path(name), partial(_write_text, text=text))
+
+    def write_best(self, tensors: Mapping[str, Any], state: Json) -> None:
+        """Store the best model so far and drop the one before."""
+        self._write_tensors(f"best-{state['step']:09d}", tensors, state)
+        self._drop(self._names("best")[:-1])
+
+    def best(self) -> tuple[dict[str, Any], Json]:
+        """The tensors and the state of the best model."""
+        names = self._names("best")
+        if not names:
+            raise RunError(
+                f"{self.path} has no trained model yet: continue it with `nnrs train --out {self.path} --resume`."
+            )
+        return self._read_tensors(names[-1], "")
+
+    def _names(self, kind: str) -> list[str]:
+        return sorted(path.stem for path in self.path.glob(f"{kind}-*.json"))
+
+    def _drop(self, names: list[str]) -> None:
+        for name in names:
+            for suffix in (
+                ".json",
+                ".safetensors",
+            ):  # the JSON first: without it the tensors count for nothing
+                (self.path / f"{name}{suffix}").unlink(missing_ok=True)
+
+    def _write_tensors(self, name: str, tensors: Mapping[str, Any], state: Json) -> None:
+        from safetensors.torch import save_file
+
+        path = self.path / f"{name}.safetensors"
+        whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        write_atomically(path, lambda temporary: save_file(whole, temporary))
+        checksums = {"tensors_sha256": _sha256(path), "state_sha256": _sha256_of(state)}
+        self._write_json(f"{name}.json", {"format": FORMAT, **checksums, "state": state})
+
+    def _read_tensors(self, name: str, offer: str) -> tuple[dict[str, Any], Json]:
+        from safetensors.torch import load_file
+
+        path, proof = self.path / f"{name}.safetensors", self._read_json(f"{name}.json", offer)
+        if _sha256_of(proof.get("state")) != proof.get("state_sha256"):
+            raise RunError(f"{self.path / name}.json is damaged: its checksum does not match.{offer}")
+        if not path.is_file():
+            raise RunError(f"{path} is missing, though {name}.json speaks of it.{offer}")
+        if _sha256(path) != proof.get("tensors_sha256"):
+            raise RunError(f"{path} is damaged: its checksum is not the one in {name}.json.{offer}")
+        return load_file(path), proof["state"]
+
+    def _lines_path(self, name: str) -> Path:
+        return self.path / f"{name}.jsonl"
+
+    def _write_json(self, name: str, value: Json) -> None:
+        text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+        write_atomically(self.path / name, lambda path: _write_text(path, text))
+
+    def _read_json(self, name: str, offer: str = "") -> Json:
+        path = self.path / name
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"cannot read {path}: {error}.{offer}") from None
+        if not isinstance(value, dict):
+            raise RunError(f"{path} is damaged: a JSON object was expected.{offer}")
+        return value
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,121 @@
+"""Curriculum schedules: how the two rates ε and γ move over training. Plain numbers, no tensors."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nnrs.errors import ConfigError
+from nnrs.registry import look_up
+
+Shape = Callable[[float], float]
+
+
+def linear(z: float) -> float:
+    """Rises evenly."""
+    return z
+
+
+def s_curve(z: float) -> float:
+    """½(1 + sin(πz − π/2)): slow at both ends. The printed g2 lacks a bracket and leaves [0, 1]."""
+    return 0.5 * (1.0 + math.sin(math.pi * z - math.pi / 2))
+
+
+def exponential(z: float) -> float:
+    """2/(e^{10(1−z)} + 1), late and steep, rescaled to start at exactly 0. The printed g3 falls."""
+
+    def raw(z: float) -> float:
+        return 2.0 / (math.exp(10.0 * (1.0 - z)) + 1.0)
+
+    return (raw(z) - raw(0.0)) / (1.0 - raw(0.0))
+
+
+def fast(z: float) -> float:
+    """1 − (1−z)e^{−z}: most of the rise comes early. The printed g1 leaves [0, 1]."""
+    return 1.0 - (1.0 - z) * math.exp(-z)
+
+
+def static(z: float) -> float:
+    """The end rate from the first epoch on."""
+    return 1.0
+
+
+def pulse(z: float) -> float:
+    """Up until z = 0.8, then back to 0: the last epochs are teacher-forced, which unbiases the model (Eq. 8)."""
+    if z <= 0.8:
+        return 0.5 * (1.0 - math.cos(math.pi * z / 0.8))
+    return 0.5 * (1.0 + math.cos(math.pi * (z - 0.8) / 0.2))
+
+
+def exponential_decay(z: float) -> float:
+    """(1 − 0.01^z)/0.99: Bengio et al. (2015), exponential decay of the gold rate, turned around."""
+    return (1.0 - math.pow(0.01, z)) / 0.99
+
+
+def inverse_sigmoid(z: float) -> float:
+    """The logistic of 12(z − ½) rescaled to [0, 1]: Bengio et al. (2015), inverse sigmoid decay."""
+
+    def raw(z: float) -> float:
+        return 1.0 / (1.0 + math.exp(-12.0 * (z - 0.5)))
+
+    return (raw(z) - raw(0.0)) / (raw(1.0) - raw(0.0))
+
+
+SHAPES: dict[str, Shape] = {
+    "linear": linear,
+    "s-curve": s_curve,
+    "exponential": exponential,
+    "fast": fast,
+    "static": static,
+    "pulse": pulse,
+    "exponential-decay": exponential_decay,
+    "inverse-sigmoid": inverse_sigmoid,
+}
+
+
+def progress(index: int, count: int) -> float:
+    """Z = i/(Γ − 1), so that the last epoch (or step) has the end rate; 1 where there is only one."""
+    return 1.0 if count <= 1 else index / (count - 1)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A rate over training: `schedule(z)` = start + (end − start)·g(z) for progress z in [0, 1].
+
+    >>> Schedule("linear", 0.0, 0.2)(0.5)
+    0.1
+    """
+
+    shape: str = "exponential"
+    start: float = 0.0
+    end: float = 0.2
+
+    def __post_init__(self) -> None:
+        look_up(SHAPES, self.shape, "schedule shape")
+        for name in ("start", "end"):
+            rate = getattr(self, name)
+            if not 0.0 <= rate <= 1.0:
+                raise ConfigError(f"schedule {name} must be a probability in [0, 1], got {rate}.")
+
+    def __call__(self, z: float) -> float:
+        """The rate at progress z; rounding is kept inside the two ends."""
+        rate = self.start + (self.end - self.start) * SHAPES[self.shape](z)
+        return min(max(rate, min(self.start, self.end)), max(self.start, self.end))
+
+    def dose(self, num_epochs: int) -> float:
+        """The mean rate over the epochs: schedules of one end rate differ in it as much as in shape."""
+        return sum(self(progress(epoch, num_epochs)) for epoch in range(num_epochs)) / num_epochs
+
+    @classmethod
+    def parse(cls, text: str, shape: str = "exponential") -> "Schedule":
+        """A schedule from `START:END`, or from one number for the same rate throughout.
+
+        >>> Schedule.parse("0:0.2", "linear")
+        Schedule(shape='linear', start=0.0, end=0.2)
+        """
+        try:
+            ends = [float(part) for part in text.split(":")]
+        except ValueError:
+            ends = []
+        if len(ends) not in (1, 2):
+            raise ConfigError(f"a rate is START:END or one number, such as 0:0.2; got '{text}'.")
+        return cls(shape, ends[0], ends[-1])

@@ -1,0 +1,231 @@
+"""Algorithm 1: rates for the epoch, windows, loss, validation, temperature, best so far."""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from nnrs.batches import Window, Windows
+from nnrs.errors import ConfigError, DivergenceError
+from nnrs.models.base import SequenceModel
+from nnrs.policies.base import InputPolicy, Rates
+from nnrs.registry import look_up
+from nnrs.schedules import progress
+from nnrs.seeding import Random, Stream
+from nnrs.training.checkpoint import Live, Position, Tally
+from nnrs.training.events import Beat, Callback, EpochMetrics, EpochStart, EpochTiming
+from nnrs.training.optimize import OptimizerConfig
+from nnrs.training.unroll import Carry, unroll, window_loss
+
+BEAT = 20  # windows between two looks at the loss: on a GPU each look waits for it
+HIGHEST_NATS = 700.0  # exp of more overflows a float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingConfig:
+    """How long and in what pieces a model is trained."""
+
+    epochs: int = 40
+    batch_size: int = 20
+    bptt: int = 35
+    precision: str = "auto"  # auto: bf16 on a GPU, fp32 on the CPU
+    valid_streams: int = 10  # validation during training reads the split as so many streams
+
+    def __post_init__(self) -> None:
+        look_up(dict.fromkeys(("auto", "fp32", "bf16")), self.precision, "precision")
+        for name in ("epochs", "batch_size", "bptt", "valid_streams"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name.replace('_', ' ')} must be at least 1, got {getattr(self, name)}.")
+
+
+def perplexity_of(nats: float, tokens: int) -> float:
+    """Exp of the mean negative log-likelihood."""
+    return math.exp(min(nats / tokens, HIGHEST_NATS))
+
+
+@dataclass
+class Trainer:
+    """Trains a model under a policy. What it needs from outside comes as callables, so that it imports no metric.
+
+    `validate` gives ℓ_i; `save` stores a checkpoint (whether it is the best one is told apart); `should_stop` is
+    asked between windows, and a true answer saves and leaves `fit` with False.
+    """
+
+    model: SequenceModel
+    policy: InputPolicy
+    windows: Windows
+    validate: Callable[[SequenceModel], float]
+    config: TrainingConfig
+    optimizer_config: OptimizerConfig
+    seed: int
+    exact: bool = False
+    passes: int = 1
+    save: Callable[[Live], None] = lambda live: None
+    save_best: Callable[[Live], None] = lambda live: None
+    should_stop: Callable[[], bool] = lambda: False
+    callbacks: Iterable[Callback] = ()
+    live: Live = field(init=False)
+
+    def __post_init__(self) -> None:
+        parameters = [*self.model.parameters(), *self.policy.learned.values()]
+        optimizer = self.optimizer_config.build(parameters)
+        self.live = Live(self.model, self.policy, optimizer, Position(), Tally())
+        self._parameters = parameters
+        self._device = parameters[0].device
+        if self.config.precision == "bf16" and self._device.type == "cpu":
+            raise ConfigError("bf16 is for GPUs. On the CPU use --precision fp32, or leave it out.")
+
+    def fit(self) -> bool:
+        """Train from where the run stands to its last epoch; False where it was stopped before."""
+        position, num_epochs = self.live.position, self.config.epochs
+        while position.epoch < num_epochs:
+            rates = self.policy.rates(progress(position.epoch, num_epochs))  # ε_i, γ_i
+            rate = self.optimizer_config.rate_for(position.epoch, num_epochs, position.drops)
+            for group in self.live.optimizer.param_groups:
+                group["lr"] = rate
+            started = time.perf_counter()
+            if not self._train_epoch(rates):
+                return False
+            trained = time.perf_counter()
+            valid_perplexity = self.validate(self.model)  # ℓ_i
+            metrics = self._metrics(rates, rate, valid_perplexity)
+            timing = self._timing(started, trained)
+            self.policy.end_epoch(valid_perplexity)  # τ_{i+1}, against the best before this epoch
+            improved = valid_perplexity < position.best_valid_perplexity
+            position.best_valid_perplexity = min(position.best_valid_perplexity, valid_perplexity)
+            position.best_epoch = position.epoch if improved else position.best_epoch
+            position.drops += not improved
+            position.epoch, position.window = position.epoch + 1, 0
+            self.live.tally, self.live.carry = Tally(), None
+            for callback in self.callbacks:
+                callback.epoch_end(metrics, timing)
+            if improved:
+                self.save_best(self.live)
+            self.save(self.live)
+        for callback in self.callbacks:
+            callback.fit_end(num_epochs)
+        return True
+
+    def train_window(self, window: Window, rates: Rates) -> None:
+        """One window forward and backward, and one step of the optimiser."""
+        self.backward(window, rates)
+        nn.utils.clip_grad_norm_(self._parameters, self.optimizer_config.clip)
+        self.live.optimizer.step()
+        self.live.position.step += 1
+
+    def backward(self, window: Window, rates: Rates) -> Tensor:
+        """The loss of one window; its gradient is left in the parameters, its state in `live`."""
+        live, batch, span = self.live, *window.inputs.shape
+        step, device = live.position.step, self._device
+        carry = live.carry or Carry(self.model.init_state(batch))
+        choice = self.policy.choose(window, rates, Random(self.seed, Stream.DRAWS, step, device=device))
+        masks = self.model.draw_masks(batch, span, Random(self.seed, Stream.DROPOUT, step, device=device))
+        with self._autocast():
+            unrolled = unroll(
+                self.model,
+                self.policy,
+                choice,
+                carry,
+                masks,
+                predicts=rates.prediction > 0,
+                exact=self.exact,
+                passes=self.passes,
+            )
+            loss = window_loss(self.model, unrolled.hidden, unrolled.choice.targets)
+        live.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        live.carry = unrolled.carry.detached()
+        self._count(unrolled.choice.replaced(), loss.detach(), unrolled.passes, window.inputs.numel())
+        return loss.detach()
+
+    def _train_epoch(self, rates: Rates) -> bool:
+        position = self.live.position
+        self._announce(rates)
+        started, first = time.perf_counter(), position.window
+        for index in range(first, len(self.windows)):
+            self.train_window(self.windows[index], rates)
+            position.window = index + 1
+            if index % BEAT == BEAT - 1 or index == len(self.windows) - 1:
+                self._beat(started, index + 1 - first)
+            if position.window < len(self.windows) and self.should_stop():
+                self.save(self.live)
+                return False
+        return True
+
+    def _count(self, replaced: tuple[Tensor, Tensor], loss: Tensor, passes: int, tokens: int) -> None:
+        tally = self.live.tally
+        predictions, neighbors = replaced
+        tally.nats = tally.nats + loss.double() * tokens
+        tally.predictions = tally.predictions + predictions
+        tally.neighbors = tally.neighbors + neighbors
+        tally.tokens += tokens
+        tally.passes += passes
+        tally.windows += 1
+
+    def _announce(self, rates: Rates) -> None:
+        record = EpochStart(
+            epoch=self.live.position.epoch,
+            num_epochs=self.config.epochs,
+            num_windows=len(self.windows),
+            window=self.live.position.window,
+            prediction_rate=rates.prediction,
+            neighbor_rate=rates.neighbor,
+            temperature=self.policy.temperature,
+        )
+        for callback in self.callbacks:
+            callback.epoch_start(record)
+
+    def _beat(self, started: float, windows: int) -> None:
+        position, tally = self.live.position, self.live.tally
+        nats = float(tally.nats)
+        if not math.isfinite(nats):
+            raise DivergenceError(
+                f"the training loss is no longer finite in epoch {position.epoch}, near window {position.window}. "
+                "The last checkpoint is from before. Lower --learning-rate, or the rates, and start again."
+            )
+        per_window = tally.tokens / tally.windows
+        record = Beat(
+            epoch=position.epoch,
+            window=position.window,
+            perplexity=perplexity_of(nats, tally.tokens),
+            tokens_per_second=windows * per_window / (time.perf_counter() - started),
+        )
+        for callback in self.callbacks:
+            callback.batch_end(record)
+
+    def _metrics(self, rates: Rates, learning_rate: float, valid_perplexity: float) -> EpochMetrics:
+        tally = self.live.tally.read()
+        predicted, replaced = float(tally.predictions) / tally.tokens, float(tally.neighbors) / tally.tokens
+        return EpochMetrics(
+            epoch=self.live.position.epoch,
+            train_perplexity=perplexity_of(float(tally.nats), tally.tokens),
+            valid_perplexity=valid_perplexity,
+            prediction_rate=rates.prediction,
+            neighbor_rate=rates.neighbor,
+            effective_rate=predicted + replaced,
+            effective_prediction_rate=predicted,
+            effective_neighbor_rate=replaced,
+            temperature=self.policy.temperature,
+            effective_neighbors=self.policy.effective_neighbors(),
+            learning_rate=learning_rate,
+            passes=tally.passes / tally.windows,
+        )
+
+    def _timing(self, started: float, trained: float) -> EpochTiming:
+        seconds = trained - started
+        return EpochTiming(
+            epoch=self.live.position.epoch,
+            train_seconds=seconds,
+            valid_seconds=time.perf_counter() - trained,
+            tokens_per_second=self.live.tally.tokens / seconds,
+        )
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        bf16 = self.config.precision == "bf16" or (
+            self.config.precision == "auto" and self._device.type == "cuda"
+        )
+        return torch.autocast(self._device.type, torch.bfloat16) if bf16 else nullcontext()

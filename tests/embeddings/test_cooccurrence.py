@@ -1,0 +1,98 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnrs.embeddings import cooccurrence, vectors_from_text
+from nnrs.embeddings.cooccurrence import _Text
+from nnrs.errors import DataError
+from nnrs.neighbors.table import NeighborTable
+
+
+def slow_ppmi(ids, vocab_size, window):
+    """PPMI by two loops over the text, with every word a context."""
+    counts = np.zeros((vocab_size, vocab_size))
+    for i, word in enumerate(ids):
+        for j in range(max(0, i - window), min(len(ids), i + window + 1)):
+            if i != j:
+                counts[word, ids[j]] += 1
+    totals = counts.sum(1)
+    shares = totals**0.75 / (totals**0.75).sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(np.maximum(np.log(counts / (totals[:, None] * shares)), 0), nan=0.0)
+
+
+def test_ppmi_of_three_words_is_worked_by_hand():
+    # a b a c, window 1: pairs ab ba | ba ab | ac ca; rows a: b 2, c 1; b: a 2; c: a 1. Totals a 3, b 2, c 1.
+    smoothed = [3**0.75, 2**0.75, 1.0]
+    shares = [share / sum(smoothed) for share in smoothed]
+    [(words, rows)] = _Text.of(torch.tensor([0, 1, 0, 2]), 3, window=1, min_count=1).blocks()
+    assert words.tolist() == [0, 1, 2]
+    by_word = rows[:, _Text.of(torch.tensor([0, 1, 0, 2]), 3, 1, 1).contexts.argsort()]
+    expected = torch.tensor(
+        [
+            [0.0, math.log(2 / 3 / shares[1]), math.log(1 / 3 / shares[2])],
+            [math.log(1 / shares[0]), 0.0, 0.0],
+            [math.log(1 / shares[0]), 0.0, 0.0],
+        ]
+    )
+    torch.testing.assert_close(by_word, expected)
+
+
+@settings(deadline=None, max_examples=40)
+@given(ids=st.lists(st.integers(0, 6), min_size=2, max_size=60), window=st.integers(1, 4))
+def test_ppmi_in_blocks_equals_two_plain_loops(ids, window):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cooccurrence, "BLOCK", 3)
+        text = _Text.of(torch.tensor(ids), 8, window, 1)
+        found = np.zeros((8, 8))
+        for words, rows in text.blocks():
+            found[np.ix_(words.numpy(), text.contexts.numpy())] = rows.numpy()
+    np.testing.assert_allclose(found, slow_ppmi(ids, 8, window), atol=1e-5)
+
+
+def test_the_rows_are_those_of_a_truncated_svd():
+    ids = torch.randint(12, (400,), generator=torch.Generator().manual_seed(0))
+    vectors = vectors_from_text(ids, 12, dim=4, window=2).vectors.double()
+    u, s, _ = np.linalg.svd(slow_ppmi(ids.tolist(), 12, 2))
+    expected = u[:, :4] * np.sqrt(s[:4])
+    # Axes are known up to sign, so compare the inner products, which have none.
+    torch.testing.assert_close(
+        vectors @ vectors.T, torch.from_numpy(expected @ expected.T), atol=1e-4, rtol=1e-4
+    )
+
+
+def speak(concepts, synonyms, length, seed):
+    """A cycle of concepts with detours, each spoken by a random one of its synonyms."""
+    generator = np.random.default_rng(seed)
+    steps = generator.choice([1, 1, 1, 7], size=length)
+    concept = np.cumsum(steps) % concepts
+    return torch.from_numpy(concept * synonyms + generator.integers(synonyms, size=length))
+
+
+def test_synonyms_come_out_nearest():
+    ids = speak(concepts=20, synonyms=3, length=30_000, seed=0)
+    table = NeighborTable.from_vectors(vectors_from_text(ids, 60, dim=20).vectors, k=2)
+    for word, neighbors in enumerate(table.ids.tolist()):
+        first = word // 3 * 3
+        assert set(neighbors) == set(range(first, first + 3)) - {word}
+
+
+def test_the_same_text_gives_the_same_vectors_bit_for_bit():
+    ids = speak(20, 3, 3_000, seed=1)
+    assert torch.equal(vectors_from_text(ids, 60).vectors, vectors_from_text(ids.int(), 60).vectors)
+
+
+def test_rare_and_unseen_words_get_no_vector():
+    ids = torch.tensor([0, 1] * 20 + [2] * 4)
+    embeddings = vectors_from_text(ids, 4, dim=2, min_count=5)
+    assert embeddings.covered.tolist() == [True, True, False, False]
+    assert embeddings.source == "corpus"
+
+
+def test_a_text_without_a_frequent_word_is_refused():
+    with pytest.raises(DataError, match="no word occurs 5 times in a text of 3 tokens"):
+        vectors_from_text(torch.tensor([0, 1, 2]), 3)

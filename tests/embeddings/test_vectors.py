@@ -1,0 +1,17 @@
+import torch
+
+from nnrs.embeddings import Coverage, Embeddings
+
+
+def test_coverage_counts_types_and_tokens_and_names_the_most_frequent_missing_words():
+    vectors = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, -2.0], [0.0, 0.0]])
+    coverage = Embeddings(vectors, "test").coverage(["the", "<unk>", "cat", "of"], [50, 7, 3, 40])
+    assert coverage == Coverage(
+        types=4, types_covered=2, tokens=100, tokens_covered=53, missing=("of", "<unk>")
+    )
+
+
+def test_at_most_ten_missing_words_are_named():
+    words = [f"w{i:02}" for i in range(12)]
+    coverage = Embeddings(torch.zeros(12, 1), "test").coverage(words, list(range(12)))
+    assert coverage.missing == tuple(f"w{i:02}" for i in range(11, 1, -1))

@@ -1,0 +1,285 @@
+import dataclasses
+import math
+import os
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnrs.errors import ConfigError, DataError
+from nnrs.neighbors import table as table_module
+from nnrs.neighbors.cache import cache_path, fingerprint_of
+from nnrs.neighbors.table import NeighborTable, load_or_make
+
+EMPTY = -torch.inf
+
+
+def small_table():
+    """Word 0 has two neighbors, word 1 one, word 2 none."""
+    return NeighborTable(
+        ids=torch.tensor([[1, 2], [0, 1], [2, 2]]),
+        similarities=torch.tensor([[math.log(3.0), 0.0], [0.5, EMPTY], [EMPTY, EMPTY]]),
+        fingerprint="made by hand",
+    )
+
+
+def same(a, b):
+    return torch.equal(a.ids, b.ids) and torch.equal(a.similarities, b.similarities)
+
+
+VECTORS = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 0.0], [0.0, 1.0], [math.nan, 1.0], [0.6, 0.8]])
+
+
+def test_words_without_a_vector_have_no_neighbors_and_are_nobodys():
+    table = NeighborTable.from_vectors(VECTORS, k=2)
+    assert table.replaceable.tolist() == [True, True, False, True, False, True]
+    assert table.ids.tolist() == [[1, 5], [5, 0], [2, 2], [5, 1], [4, 4], [1, 3]]
+    # 0.8 * 0.6 + 0.6 * 0.8 = 0.96
+    expected = torch.tensor([[0.8, 0.6], [0.96, 0.8], [EMPTY] * 2, [0.8, 0.6], [EMPTY] * 2, [0.96, 0.8]])
+    torch.testing.assert_close(table.similarities, expected)
+    assert (table.vocab_size, table.k) == (6, 2)
+
+
+def test_protected_words_have_no_neighbors_and_are_nobodys():
+    table = NeighborTable.from_vectors(VECTORS, k=1, protected=[5])
+    assert table.ids.tolist() == [[1], [0], [2], [1], [4], [5]]
+    assert table.replaceable.tolist() == [True, True, False, True, False, False]
+
+
+def test_words_of_one_group_are_not_each_others_neighbors():
+    table = NeighborTable.from_vectors(VECTORS, k=1, groups=torch.tensor([0, 1, 2, 3, 4, 1]))
+    assert table.ids.tolist() == [[1], [0], [2], [5], [4], [3]]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16])
+def test_arrays_of_any_precision_are_taken_and_left_untouched(kind):
+    array = VECTORS.numpy().astype(kind)
+    before = array.copy()
+    assert same(
+        NeighborTable.from_vectors(array, k=2), NeighborTable.from_vectors(torch.from_numpy(before), k=2)
+    )
+    np.testing.assert_array_equal(array, before)
+
+
+def test_a_models_own_embedding_is_taken_without_a_gradient():
+    weight = torch.nn.Parameter(torch.randn(8, 4))
+    assert not NeighborTable.from_vectors(weight, k=2).similarities.requires_grad
+
+
+def test_k_defaults_to_log2_of_the_vocabulary():
+    assert NeighborTable.from_vectors(torch.randn(100, 5)).k == 7  # log2 100 = 6.6
+
+
+@pytest.mark.parametrize(
+    ("k", "message"),
+    [(-1, "k must be 0 or more, got -1"), (4, "k=4 .* only 4 words"), (99, "k=99 .* only 4 words")],
+)
+def test_a_k_that_cannot_be_is_refused_with_both_numbers(k, message):
+    with pytest.raises(ConfigError, match=message):
+        NeighborTable.from_vectors(VECTORS, k=k)
+
+
+def test_a_protected_id_outside_the_vocabulary_is_refused():
+    with pytest.raises(ConfigError, match="protected id 6 is not one of the 6 words"):
+        NeighborTable.from_vectors(VECTORS, k=1, protected=[6])
+
+
+def test_k_zero_replaces_nothing_even_where_nothing_has_a_vector():
+    table = NeighborTable.from_vectors(torch.zeros(3, 2), k=0)
+    tokens = torch.tensor([[0, 2], [1, 1]])
+    assert torch.equal(table.draw(tokens, torch.rand(2, 2), 0.5), tokens)
+    assert table.replaceable.tolist() == [False] * 3
+    assert table.hubs(3) == []
+    assert table.row(0, 1.0) == []
+
+
+@settings(deadline=None)
+@given(
+    tokens=st.lists(st.integers(0, 2), min_size=1, max_size=20),
+    seed=st.integers(0, 1000),
+    temperature=st.floats(0.01, 100),
+)
+def test_a_draw_is_the_neighbor_on_whose_stretch_of_the_unit_interval_it_falls(tokens, seed, temperature):
+    table = small_table()
+    uniform = torch.rand(len(tokens), generator=torch.Generator().manual_seed(seed))
+    drawn = table.draw(torch.tensor(tokens), uniform, temperature)
+    for token, u, neighbor in zip(tokens, uniform.tolist(), drawn.tolist(), strict=True):
+        slots = table.row(token, temperature) or [(token, 0.0, 1.0)]
+        ends = np.cumsum([probability for _, _, probability in slots])
+        place = [candidate for candidate, _, _ in slots].index(neighbor)
+        start = ends[place - 1] if place else 0.0
+        assert start - 1e-6 <= u <= ends[place] + 1e-6  # float32 ends
+
+
+def test_drawn_frequencies_match_the_softmax():
+    # Odds 3 : 1 at temperature 1; 9 : 1 at 0.5. 40,000 draws, 4 standard errors.
+    table, n = small_table(), 40_000
+    tokens = torch.zeros(200, 200, dtype=torch.int64)
+    uniform = torch.rand(200, 200, generator=torch.Generator().manual_seed(0))
+    for temperature, share in [(1.0, 0.75), (0.5, 0.9)]:
+        drawn = (table.draw(tokens, uniform, temperature) == 1).float().mean().item()
+        assert abs(drawn - share) < 4 * math.sqrt(share * (1 - share) / n)
+
+
+def test_tokens_without_neighbors_stay_themselves_and_inputs_are_left_untouched():
+    table = small_table()
+    tokens = torch.tensor([2, 1, 2])
+    before = tokens.clone()
+    assert table.draw(tokens, torch.tensor([0.0, 0.999, 0.999]), 1.0).tolist() == [2, 0, 2]
+    assert torch.equal(tokens, before)
+
+
+def test_a_temperature_may_be_a_tensor():
+    tokens, uniform = torch.zeros(50, dtype=torch.int64), torch.linspace(0, 0.99, 50)
+    table = small_table()
+    assert torch.equal(table.draw(tokens, uniform, torch.tensor(0.7)), table.draw(tokens, uniform, 0.7))
+
+
+def test_a_row_lists_its_filled_slots():
+    [(first, similarity, probability), second] = small_table().row(0, temperature=1.0)
+    assert (first, second[0]) == (1, 2)
+    assert similarity == pytest.approx(math.log(3.0))
+    assert probability == pytest.approx(0.75)
+    assert small_table().row(2, 1.0) == []
+
+
+def test_hubs_are_counted_over_filled_slots_and_tied_ones_ordered_by_id():
+    ids = torch.tensor([[2, 1], [2, 0], [1, 0], [3, 3]])
+    similarities = torch.tensor([[0.9, 0.8], [0.9, 0.8], [0.9, 0.8], [EMPTY, EMPTY]])
+    assert NeighborTable(ids, similarities).hubs(10) == [(0, 2), (1, 2), (2, 2)]
+    assert NeighborTable(ids, similarities).hubs(1) == [(0, 2)]
+
+
+def test_a_saved_table_comes_back_whole(tmp_path):
+    table = dataclasses.replace(small_table(), recall=0.1 + 0.2)
+    table.save(tmp_path / "t.safetensors")
+    loaded = NeighborTable.load(tmp_path / "t.safetensors")
+    assert same(loaded, table)
+    assert (loaded.fingerprint, loaded.recall) == ("made by hand", 0.1 + 0.2)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.safetensors"]
+
+
+def damage(path, how):
+    content = bytearray(path.read_bytes())
+    if how == "cut":
+        content = content[:-3]
+    elif how == "flipped":
+        content[-3] ^= 1
+    elif how == "emptied":
+        content = bytearray()
+    elif how == "other":
+        content = bytearray(b"not a table")
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "emptied", "other"])
+def test_a_damaged_table_is_refused_by_name(tmp_path, how):
+    path = tmp_path / "t.safetensors"
+    small_table().save(path)
+    damage(path, how)
+    with pytest.raises(DataError, match=r"t\.safetensors"):
+        NeighborTable.load(path)
+
+
+def test_a_missing_or_foreign_file_is_refused_by_name(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"ids": torch.zeros(1)}, tmp_path / "foreign.safetensors")
+    for name in ("missing.safetensors", "foreign.safetensors"):
+        with pytest.raises(DataError, match=name):
+            NeighborTable.load(tmp_path / name)
+
+
+def counting(calls):
+    def make():
+        calls.append(1)
+        return dataclasses.replace(small_table(), fingerprint="f" * 64)
+
+    return make
+
+
+def test_a_table_is_made_once_and_then_comes_from_the_cache():
+    calls = []
+    tables = [load_or_make("f" * 64, counting(calls)) for _ in range(3)]
+    assert len(calls) == 1
+    assert all(same(table, small_table()) for table in tables)
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "emptied", "other"])
+def test_a_damaged_cache_file_is_made_anew(how):
+    calls = []
+    load_or_make("f" * 64, counting(calls))
+    damage(cache_path("f" * 64), how)
+    assert same(load_or_make("f" * 64, counting(calls)), small_table())
+    load_or_make("f" * 64, counting(calls))
+    assert len(calls) == 2
+
+
+def test_a_cache_file_of_another_fingerprint_is_not_taken():
+    cache_path("f" * 64).parent.mkdir(parents=True, exist_ok=True)
+    small_table().save(cache_path("f" * 64))  # "made by hand"
+    calls = []
+    assert load_or_make("f" * 64, counting(calls)).fingerprint == "f" * 64
+    assert calls == [1]
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("NNRS_CACHE", str(tmp_path / "file"))
+    calls = []
+    assert same(load_or_make("f" * 64, counting(calls)), small_table())
+    assert calls == [1]
+
+
+def test_the_cache_folder_follows_the_environment(tmp_path, monkeypatch):
+    assert cache_path("ab").parent == type(tmp_path)(os.environ["NNRS_CACHE"])
+    monkeypatch.delenv("NNRS_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_path("ab").parent == tmp_path / "nnrs"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_path("ab").parent == tmp_path / ".cache" / "nnrs"
+
+
+def test_a_large_table_is_searched_for_once(monkeypatch):
+    monkeypatch.setattr(table_module, "WORTH_CACHING", 50)
+    vectors = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    searches = []
+    real = table_module.nearest
+    monkeypatch.setattr(table_module, "nearest", lambda *a, **b: searches.append(1) or real(*a, **b))
+    first, second = (NeighborTable.from_vectors(vectors, k=3) for _ in range(2))
+    assert same(first, second)
+    assert len(searches) == 1
+    NeighborTable.from_vectors(vectors, k=3, protected=[5])
+    NeighborTable.from_vectors(vectors, k=4)
+    NeighborTable.from_vectors(vectors, k=3, groups=torch.arange(60) // 2)
+    NeighborTable.from_vectors(vectors + 1, k=3)
+    assert len(searches) == 5  # each asks for something else
+
+
+def test_fingerprints_tell_parts_apart():
+    a, b = torch.arange(4), torch.arange(4.0)
+    lists = [(a,), (b,), (a.view(2, 2),), (a.int(),), ("a",), ("a", ""), ("", "a"), (1,), ("1",), (None,), ()]
+    assert len({fingerprint_of(*parts) for parts in lists}) == len(lists)
+    assert fingerprint_of(a, "x") == fingerprint_of(a.clone(), "x")
+    assert fingerprint_of(a.view(2, 2).T) == fingerprint_of(a.view(2, 2).T.contiguous())
+
+
+@pytest.mark.data
+def test_ptb_has_the_effective_neighbors_that_the_method_page_states(shared_data):
+    from nnrs.embeddings import read_vectors
+    from nnrs.neighbors.probabilities import effective_neighbors
+
+    text = (shared_data / "ptb" / "ptb.train.txt").read_text().split()
+    words, numbers = np.unique(text, return_counts=True)
+    file = shared_data / "embeddings" / "googlenews-negative300.subset.bin.gz"
+    vectors = read_vectors(file, words.tolist()).vectors
+    protected = [words.tolist().index(word) for word in ("<unk>", "N")]
+    table = NeighborTable.from_vectors(vectors, k=13, protected=protected)
+    weights = torch.from_numpy(numbers).float()
+    for temperature, stated in [(0.02, 2.1), (0.05, 5.4), (0.1, 9.4), (0.5, 12.85), (10.0, 13.0)]:
+        assert effective_neighbors(table.similarities, temperature, weights) == pytest.approx(
+            stated, abs=0.06
+        )

@@ -1,0 +1,232 @@
+"""What every registered method must do, and what tells them apart."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from nnrs.batches import Window
+from nnrs.errors import ConfigError
+from nnrs.models import ModelConfig, build_model
+from nnrs.policies.base import Rates
+from nnrs.policies.methods import METHODS, Material, PolicyConfig
+from nnrs.schedules import Schedule
+from nnrs.seeding import Random, Stream
+from nnrs.training.unroll import Carry, unroll, window_loss
+
+VOCAB, EOS, UNK = 40, 0, 1
+BATCH, TIME = 6, 12
+
+
+def material(seed=1):
+    random = Random(11, Stream.TEXT)
+    ids = (random.uniform(5000).square() * VOCAB).long().to(torch.int32)  # low ids are frequent
+    vectors = random.uniform(VOCAB, 8) - 0.5
+    vectors[[7, 8]] = 0.0  # no vector
+    return Material(
+        train_ids=ids,
+        counts=torch.bincount(ids.long(), minlength=VOCAB).double(),
+        vectors=vectors,
+        protected=(EOS, UNK),
+        case_groups=torch.arange(VOCAB),
+        unknown_id=UNK,
+        seed=seed,
+    )
+
+
+def window(step=0):
+    ids = (Random(9, Stream.TEXT, step).uniform(BATCH, TIME + 2) * VOCAB).long()
+    return Window(inputs=ids[:, 1:-1], targets=ids[:, 2:], previous=ids[:, :-2])
+
+
+def model():
+    return build_model(ModelConfig(units=16, dropout=0.2), VOCAB, Random(1, Stream.INITIALISATION))
+
+
+def loss_and_gradients(method, rates, **settings):
+    net, policy = model(), PolicyConfig(method=method, **settings).build(material())
+    choice = policy.choose(window(), rates, Random(4, Stream.DRAWS))
+    masks = net.draw_masks(BATCH, TIME, Random(4, Stream.DROPOUT))
+    carry = Carry(net.init_state(BATCH))
+    unrolled = unroll(net, policy, choice, carry, masks, predicts=rates.prediction > 0)
+    loss = window_loss(net, unrolled.hidden, unrolled.choice.targets)
+    loss.backward()
+    return loss.detach(), [parameter.grad for parameter in net.parameters()], unrolled, policy
+
+
+def assert_bitwise_teacher_forcing(result):
+    loss, gradients, unrolled, _ = result
+    plain_loss, plain_gradients, _, _ = loss_and_gradients("mle", Rates())
+    assert torch.equal(unrolled.inputs, window().inputs)
+    assert torch.equal(loss, plain_loss)
+    assert all(torch.equal(a, b) for a, b in zip(gradients, plain_gradients, strict=True))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_at_rate_0_every_method_is_bitwise_teacher_forcing(method):
+    assert_bitwise_teacher_forcing(loss_and_gradients(method, Rates(0.0, 0.0), k=3))
+
+
+@pytest.mark.parametrize("settings", [{}, {"draw": "centroid"}, {"rule": "effective"}], ids=str)
+@pytest.mark.parametrize("method", ["nnrs", "gsns", "shuffled"])
+def test_with_k_0_every_neighbor_method_is_bitwise_teacher_forcing(method, settings):
+    if method == "gsns" and settings:
+        settings = {}
+    assert_bitwise_teacher_forcing(loss_and_gradients(method, Rates(0.0, 1.0), k=0, **settings))
+
+
+@pytest.mark.parametrize("granularity", ["token", "position", "sequence"])
+@pytest.mark.parametrize("method", METHODS)
+def test_protected_tokens_and_those_without_a_vector_are_never_replaced_nor_proposed(method, granularity):
+    policy = PolicyConfig(method=method, k=3, granularity=granularity).build(material())
+    for step in range(30):
+        choice = policy.choose(window(step), Rates(0.0, 1.0), Random(4, Stream.DRAWS, step))
+        spared = torch.isin(choice.gold, torch.tensor([EOS, UNK, 7, 8]))
+        assert not (choice.takes_neighbor & spared).any()
+        proposed = choice.neighbors[choice.takes_neighbor]
+        allowed = torch.tensor([UNK]) if method == "word-dropout" else policy.replaceable.nonzero()[:, 0]
+        assert torch.isin(proposed, allowed).all()
+        assert (proposed != choice.gold[choice.takes_neighbor]).all()  # a replacement changes the token
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_step_gives_the_same_inputs_another_step_or_seed_others(method):
+    def inputs(seed, step):
+        policy = PolicyConfig(method=method, k=3).build(material())
+        return policy.choose(window(), Rates(0.0, 0.5), Random(seed, Stream.DRAWS, step)).neighbors
+
+    assert torch.equal(inputs(4, 2), inputs(4, 2))
+    if METHODS[method].proposal and method != "word-dropout":
+        assert not torch.equal(inputs(4, 2), inputs(4, 3))
+        assert not torch.equal(inputs(4, 2), inputs(5, 2))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_tensors_passed_in_are_left_untouched(method):
+    net, policy, given = model(), PolicyConfig(method=method, k=3).build(material()), window()
+    before = [part.clone() for part in (given.inputs, given.targets, given.previous)]
+    choice = policy.choose(given, Rates(0.5, 0.5), Random(4, Stream.DRAWS))
+    unroll(net, policy, choice, Carry(net.init_state(BATCH)), None, predicts=METHODS[method].predictions)
+    assert all(
+        torch.equal(a, b) for a, b in zip(before, (given.inputs, given.targets, given.previous), strict=True)
+    )
+
+
+def test_methods_on_the_same_tokens_have_the_same_effective_rate():
+    masks = {}
+    for method in ("nnrs", "word-dropout", "unigram", "shuffled"):
+        policy = PolicyConfig(method=method, k=3).build(material())
+        masks[method] = policy.choose(window(), Rates(0.0, 0.5), Random(4, Stream.DRAWS)).takes_neighbor
+    assert masks["nnrs"].any()
+    assert all(torch.equal(mask, masks["nnrs"]) for mask in masks.values())
+
+
+def test_unigram_noise_follows_the_counts_without_the_token_itself():
+    policy, given = PolicyConfig(method="unigram").build(material()), material()
+    counts = torch.where(policy.replaceable, given.counts, 0.0)
+    token, size = 5, 60_000
+    drawn = policy.proposal.draw(torch.full((size,), token), Random(0, Stream.DRAWS).uniform(size), 1.0)
+    others = counts.clone()
+    others[token] = 0.0
+    shares = (others / others.sum()).tolist()
+    for word in range(VOCAB):
+        seen = (drawn == word).double().mean().item()
+        assert abs(seen - shares[word]) <= 4 * math.sqrt(shares[word] * (1 - shares[word]) / size)
+
+
+def test_shuffled_rows_are_those_of_another_word_of_similar_frequency():
+    real = PolicyConfig(method="nnrs", k=3).build(material()).table
+    shuffled = PolicyConfig(method="shuffled", k=3).build(material()).table
+    rows = {tuple(row) for row in real.ids.tolist()}
+    assert torch.equal(real.replaceable, shuffled.replaceable)
+    for word in real.replaceable.nonzero()[:, 0].tolist():
+        kept = shuffled.ids[word][shuffled.similarities[word] > -torch.inf].tolist()
+        assert word not in kept
+        assert any(set(kept) == set(row) - {word} for row in rows)
+        assert kept != real.ids[word].tolist()
+    again = PolicyConfig(method="shuffled", k=3).build(material()).table
+    other = PolicyConfig(method="shuffled", k=3).build(material(seed=2)).table
+    assert torch.equal(shuffled.ids, again.ids)
+    assert not torch.equal(shuffled.ids, other.ids)
+
+
+def test_replacing_targets_leaves_the_inputs_gold_and_the_callers_targets_alone():
+    policy = PolicyConfig(method="nnrs", k=3, replace="targets").build(material())
+    given = window()
+    choice = policy.choose(given, Rates(0.0, 0.6), Random(4, Stream.DRAWS))
+    assert torch.equal(choice.inputs(choice.gold), given.inputs)
+    changed = choice.targets != given.targets
+    assert changed.any()
+    assert policy.replaceable[given.targets[changed]].all()
+    neighbors = policy.table.ids[given.targets[changed]]
+    assert (neighbors == choice.targets[changed].unsqueeze(1)).any(1).all()
+    assert int(choice.replaced()[1]) == int(changed.sum())
+
+
+def test_tprs_can_propose_from_the_row_of_the_previous_token():
+    settings = {"method": "tprs", "transition_row": "previous", "transition_whole": True}
+    policy, given = PolicyConfig(**settings).build(material()), window()
+    ids = material().train_ids.long()
+    followers = {(a, b) for a, b in zip(ids[:-1].tolist(), ids[1:].tolist(), strict=True)}
+    choice = policy.choose(given, Rates(0.0, 1.0), Random(4, Stream.DRAWS))
+    taken = choice.takes_neighbor
+    assert taken.any()
+    pairs = zip(given.previous[taken].tolist(), choice.neighbors[taken].tolist(), strict=True)
+    assert all(pair in followers for pair in pairs)
+
+
+def test_gsns_learns_only_the_rows_that_the_curriculum_replaced():
+    _, _, unrolled, policy = loss_and_gradients("gsns", Rates(0.0, 0.4), k=3)
+    gradient = policy.learned["neighbor_logits"].grad
+    touched = gradient.abs().sum(-1) > 0
+    replaced = unrolled.choice.gold[unrolled.choice.takes_neighbor].unique()
+    assert set(touched.nonzero()[:, 0].tolist()) == set(replaced.tolist())
+    assert gradient.isfinite().all()
+
+
+def test_gsns_feeds_the_neighbor_it_says_it_drew_and_starts_at_eq_3():
+    net, policy = model(), PolicyConfig(method="gsns", k=3).build(material())
+    choice = policy.choose(window(), Rates(0.0, 0.6), Random(4, Stream.DRAWS))
+    inputs = choice.inputs(choice.gold)
+    torch.testing.assert_close(policy.vectors(net.embed, inputs, choice), net.embed(inputs))
+    nnrs = PolicyConfig(method="nnrs", k=3, rule="constant", temperature=0.5).build(material())
+    assert policy.effective_neighbors() == pytest.approx(nnrs.effective_neighbors(), rel=1e-5)
+
+
+def test_contradictions_and_unknown_names_are_refused():
+    for settings, message in [
+        ({"method": "nrns"}, "Did you mean 'nnrs'"),
+        ({"method": "nnrs", "prediction_rate": Schedule()}, "no prediction-rate"),
+        ({"method": "mle", "neighbor_rate": Schedule()}, "no neighbor-rate"),
+        ({"method": "tprs", "draw": "centroid"}, "no centroid"),
+        ({"method": "gsns", "replace": "targets"}, "replaces no targets"),
+        ({"method": "nnrs", "replace": "targets", "draw": "centroid"}, "not a vector"),
+        ({"method": "ss", "unroll": "exactly"}, "Did you mean 'exact'"),
+        ({"method": "ss", "passes": 0}, "at least 1"),
+        ({"method": "nnrs", "granularity": "tokens"}, "Did you mean 'token'"),
+        ({"method": "nnrs", "temperature": 0.0}, "positive"),
+        ({"method": "nnrs", "k": -1}, "0 or more"),
+        ({"method": "nnrs", "rule": "prosa"}, "Did you mean 'prose'"),
+        ({"method": "gsns", "rule": "prose"}, "constant temperature"),
+        ({"method": "unigram", "temperature": 0.1}, "no temperature"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            PolicyConfig(**settings)
+    with pytest.raises(ConfigError, match="k"):
+        PolicyConfig(method="nnrs", k=VOCAB).build(material())
+
+
+def test_every_method_has_a_card():
+    cards = Path(__file__).parents[2] / "docs" / "methods"
+    missing = [name for name in METHODS if not (cards / f"{name}.md").is_file()]
+    assert not missing
+
+
+def test_labels_tell_settings_apart():
+    exact = PolicyConfig(method="ss-nnrs", unroll="exact", k=13).label()
+    assert exact == (
+        "policy:ss-nnrs|eps:0-0.2:exponential|ss:exact:sample|gamma:0-0.2:exponential|k:13|tau:prose:0.5"
+    )
+    assert PolicyConfig(method="ss", passes=2).label().endswith("ss:parallel2:sample")
+    assert PolicyConfig(method="nnrs", k=3, replace="targets").label().endswith("replace:targets")

@@ -1,0 +1,88 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnrs.errors import ConfigError
+from nnrs.schedules import SHAPES, Schedule, progress
+
+RISING = {name: shape for name, shape in SHAPES.items() if name != "pulse"}
+
+
+@pytest.mark.parametrize("shape", RISING.values(), ids=RISING)
+@given(a=st.floats(0, 1), b=st.floats(0, 1))
+def test_shapes_rise_within_the_unit_interval(shape, a, b):
+    low, high = sorted((a, b))
+    assert -1e-12 <= shape(low) <= shape(high) + 1e-12 <= 1.0 + 2e-12
+
+
+@pytest.mark.parametrize("name", sorted(set(RISING) - {"static"}))
+def test_rising_shapes_go_from_exactly_0_to_1(name):
+    assert SHAPES[name](0.0) == 0.0
+    assert SHAPES[name](1.0) == pytest.approx(1.0, abs=1e-15)
+
+
+def test_hand_worked_values():
+    # s-curve at 1/3: ½(1 + sin(π/3 − π/2)) = ½(1 − ½) = ¼
+    assert SHAPES["s-curve"](1 / 3) == pytest.approx(0.25)
+    # fast at ½: 1 − ½e^{−½} = 1 − 0.5·0.60653 = 0.69673
+    assert SHAPES["fast"](0.5) == pytest.approx(0.69673, abs=1e-5)
+    # exponential at 0.9: raw 2/(e + 1) = 0.537883, raw(0) = 2/(e^10 + 1) = 9.0795e-5; rescaled 0.537841
+    assert SHAPES["exponential"](0.9) == pytest.approx((0.537883 - 9.0795e-5) / (1 - 9.0795e-5), abs=1e-6)
+    # exponential-decay at ½: (1 − 0.1)/0.99 = 0.909091
+    assert SHAPES["exponential-decay"](0.5) == pytest.approx(0.9 / 0.99)
+    # inverse-sigmoid is odd about (½, ½)
+    assert SHAPES["inverse-sigmoid"](0.5) == pytest.approx(0.5)
+    assert SHAPES["inverse-sigmoid"](0.25) == pytest.approx(1 - SHAPES["inverse-sigmoid"](0.75))
+    assert SHAPES["static"](0.0) == 1.0
+
+
+def test_the_pulse_peaks_at_four_fifths_and_ends_where_it_began():
+    pulse = SHAPES["pulse"]
+    assert [pulse(z) for z in (0.0, 0.4, 0.8, 0.9, 1.0)] == pytest.approx([0.0, 0.5, 1.0, 0.5, 0.0])
+
+
+def test_the_last_epoch_has_the_end_rate_and_the_first_the_start_rate():
+    schedule = Schedule("linear", 0.1, 0.5)
+    rates = [schedule(progress(epoch, 5)) for epoch in range(5)]
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert progress(0, 1) == 1.0  # where there is one epoch it is the last
+
+
+def test_doses_are_those_of_the_method_page():
+    doses = {name: Schedule(name, 0.0, 1.0).dose(40) for name in ("static", "linear", "exponential")}
+    assert doses["static"] == 1.0
+    assert doses["linear"] == pytest.approx(0.5)
+    assert doses["exponential"] == pytest.approx(0.15, abs=0.005)
+
+
+@given(st.sampled_from(sorted(SHAPES)), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_a_rate_never_leaves_its_two_ends(shape, start, end, z):
+    assert min(start, end) <= Schedule(shape, start, end)(z) <= max(start, end)
+
+
+def test_a_schedule_may_fall():
+    assert Schedule("linear", 0.4, 0.0)(0.5) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("bad", [(-0.1, 0.2), (0.0, 1.5), (math.nan, 0.2)])
+def test_rates_outside_the_unit_interval_are_refused(bad):
+    with pytest.raises(ConfigError, match="probability"):
+        Schedule("linear", *bad)
+
+
+def test_an_unknown_shape_is_answered_with_the_closest_one():
+    with pytest.raises(ConfigError, match="Did you mean 'linear'"):
+        Schedule("liner", 0.0, 0.2)
+
+
+@pytest.mark.parametrize(("text", "ends"), [("0:0.2", (0.0, 0.2)), ("0.3", (0.3, 0.3))])
+def test_rates_are_read_from_text(text, ends):
+    assert Schedule.parse(text, "static") == Schedule("static", *ends)
+
+
+@pytest.mark.parametrize("text", ["", "a:b", "0:0.1:0.2", "0-0.2"])
+def test_text_that_is_no_rate_is_refused(text):
+    with pytest.raises(ConfigError, match="START:END"):
+        Schedule.parse(text)
