@@ -1,14 +1,23 @@
 """Shapes are checked while the tests run; the shared data is found once, or its tests skip."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from jaxtyping import install_import_hook
 
-install_import_hook("nnrs", "beartype.beartype")
+if find_spec("beartype"):  # a GPU machine may have come without it
+    install_import_hook("nnrs", "beartype.beartype")
 
 SHARED = Path(os.environ.get("NNRS_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+if find_spec("hypothesis"):
+    from hypothesis import settings
+
+    settings.register_profile("nnrs", deadline=None)  # a busy machine is no failure
+    settings.load_profile("nnrs")
 
 
 @pytest.fixture(scope="session")

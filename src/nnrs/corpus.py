@@ -70,12 +70,15 @@ def open_corpus(data: str) -> Corpus:
     return corpus
 
 
+def is_built_in(data: str) -> bool:
+    """Whether this names a text of ours, and not a file or folder."""
+    return data == "synthetic" or data.split(":")[0] == "sotu"
+
+
 def _locate(data: str) -> Corpus:
     path = Path(data)
-    if data.split(":")[0] == "sotu":
-        return _addresses(data)
-    if data == "synthetic":
-        return _synthetic()
+    if is_built_in(data):
+        return _synthetic() if data == "synthetic" else _addresses(data)
     if path.is_dir():
         return _folder(path)
     if path.exists():

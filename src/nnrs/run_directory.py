@@ -5,6 +5,7 @@ Tensors are safetensors; the JSON beside them carries their checksum and is writ
 checkpoint is whole.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -13,6 +14,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from nnrs.errors import RunError
 
@@ -28,19 +31,27 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             write(temporary)
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
+            temporary.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner may read
             temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the error to be told is the one above
+            temporary.unlink()
+
+
+def _umask() -> int:
+    current = os.umask(0o077)  # it can only be read by setting it
+    os.umask(current)
+    return current
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(path: Path, doing: str = "write") -> Iterator[None]:
     """Turn an operating-system error into one line about this path."""
     try:
         yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise RunError(f"cannot write {path}: {reason}. What was there before is untouched.") from None
+    except (OSError, SafetensorError) as error:  # a full disk under `save_file` is one of the latter
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise RunError(f"cannot {doing} {path}: {reason}. What was there before is untouched.") from None
 
 
 def _sha256(path: Path) -> str:
@@ -62,20 +73,28 @@ class RunDirectory:
     def create(cls, path: Path | str, config: Json) -> "RunDirectory":
         """A new run directory that holds `config`; an existing one is never touched."""
         run = cls(path)
-        if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
-            raise RunError(
-                f"{run.path} exists already and is not overwritten. Choose another --out, or add --resume."
-            )
+        run.check_free()
         with _explained(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
         run._write_json("config.json", {"format": FORMAT, **config})
         return run
 
+    def check_free(self) -> None:
+        """Refuse a path that something stands at already, an empty folder apart."""
+        with _explained(self.path):
+            taken = self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir()))
+        if taken:
+            raise RunError(
+                f"{self.path} exists already and is not overwritten. Choose another --out, or add --resume."
+            )
+
     @classmethod
     def open(cls, path: Path | str) -> "RunDirectory":
         """An existing run directory of a format this version can read."""
         run = cls(path)
-        if not (run.path / "config.json").is_file():
+        with _explained(run.path, "read"):
+            is_run = (run.path / "config.json").is_file()
+        if not is_run:
             raise RunError(
                 f"{run.path} is not a run directory: it has no config.json. Was it made by `nnrs train`?"
             )
@@ -105,8 +124,11 @@ class RunDirectory:
         path = self._lines_path(name)
         if not path.is_file():
             return []
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-        return [json.loads(line) for line in lines]
+        try:
+            lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+            return [json.loads(line) for line in lines]
+        except (OSError, ValueError) as error:
+            raise RunError(f"cannot read {path}: {error}.") from None
 
     def write_summary(self, summary: Json) -> None:
         """The result of a finished run."""
@@ -142,9 +164,9 @@ class RunDirectory:
     # Checkpoints: the newest two, and the best. Each has its step in its name, so none is ever written over.
 
     def write_checkpoint(self, tensors: Mapping[str, Any], state: Json) -> None:
-        """Store a checkpoint under its step and drop all but it and the one before."""
+        """Store a checkpoint under its step; drop all but it and the one before, and what was best before both."""
         self._write_tensors(f"checkpoint-{state['step']:09d}", tensors, state)
-        self._drop(self._names("checkpoint")[:-2])
+        self._drop_outdated()
 
     def checkpoint(self, *, previous: bool = False) -> tuple[dict[str, Any], Json] | None:
         """The tensors and the state of the newest checkpoint (or the one before it); None where there is none."""
@@ -159,18 +181,22 @@ class RunDirectory:
         return self._read_tensors(names[-1], offer)
 
     def forget_after(self, step: int, epochs: int) -> None:
-        """Forget checkpoints later than `step` and records from epoch `epochs` on: the run continues from there."""
+        """Forget checkpoints later than `step` and records from epoch `epochs` on: the run continues from there.
+
+        What a kill left half done goes, too.
+        """
         names = self._names("checkpoint") + self._names("best")
-        self._drop([name for name in names if int(name.rpartition("-")[2]) > step])
+        self._drop([name for name in names if _step(name) > step])
+        self._drop_outdated()
+        self._drop_half_done()
         for name in ("metrics", "timing"):
             kept = [record for record in self.records(name) if record["epoch"] < epochs]
             text = "".join(json.dumps(record) + "\n" for record in kept)
             write_atomically(self._lines_path(name), partial(_write_text, text=text))
 
     def write_best(self, tensors: Mapping[str, Any], state: Json) -> None:
-        """Store the best model so far and drop the one before."""
+        """Store the best model so far. The one before stays while a kept checkpoint knows no other."""
         self._write_tensors(f"best-{state['step']:09d}", tensors, state)
-        self._drop(self._names("best")[:-1])
 
     def best(self) -> tuple[dict[str, Any], Json]:
         """The tensors and the state of the best model."""
@@ -184,13 +210,23 @@ class RunDirectory:
     def _names(self, kind: str) -> list[str]:
         return sorted(path.stem for path in self.path.glob(f"{kind}-*.json"))
 
+    def _drop_outdated(self) -> None:
+        names = self._names("checkpoint")
+        then_best = [name for name in self._names("best") if names and _step(name) <= _step(names[-2:][0])]
+        self._drop(names[:-2] + then_best[:-1])
+
+    def _drop_half_done(self) -> None:
+        tensors = self.path.glob("*-*.safetensors")
+        unproven = [path for path in tensors if not path.with_suffix(".json").is_file()]
+        with _explained(self.path):
+            for path in (*unproven, *self.path.glob(".*.tmp")):
+                path.unlink()
+
     def _drop(self, names: list[str]) -> None:
-        for name in names:
-            for suffix in (
-                ".json",
-                ".safetensors",
-            ):  # the JSON first: without it the tensors count for nothing
-                (self.path / f"{name}{suffix}").unlink(missing_ok=True)
+        with _explained(self.path):
+            for name in names:
+                (self.path / f"{name}.json").unlink()  # first: without it the tensors count for nothing
+                (self.path / f"{name}.safetensors").unlink(missing_ok=True)
 
     def _write_tensors(self, name: str, tensors: Mapping[str, Any], state: Json) -> None:
         from safetensors.torch import save_file
@@ -229,6 +265,10 @@ class RunDirectory:
         if not isinstance(value, dict):
             raise RunError(f"{path} is damaged: a JSON object was expected.{offer}")
         return value
+
+
+def _step(name: str) -> int:
+    return int(name.rpartition("-")[2])
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -13,33 +13,34 @@ from nnrs.neighbors.table import NeighborTable
 
 
 def slow_ppmi(ids, vocab_size, window):
-    """PPMI by two loops over the text, with every word a context."""
-    counts = np.zeros((vocab_size, vocab_size))
+    """PPMI by two loops over the text, with every word a context, on the left and on the right."""
+    counts = np.zeros((vocab_size, 2 * vocab_size))
     for i, word in enumerate(ids):
         for j in range(max(0, i - window), min(len(ids), i + window + 1)):
             if i != j:
-                counts[word, ids[j]] += 1
+                counts[word, ids[j] + (vocab_size if j > i else 0)] += 1
     totals = counts.sum(1)
-    shares = totals**0.75 / (totals**0.75).sum()
+    shares = np.tile(totals**0.75 / (totals**0.75).sum(), 2) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.nan_to_num(np.maximum(np.log(counts / (totals[:, None] * shares)), 0), nan=0.0)
 
 
 def test_ppmi_of_three_words_is_worked_by_hand():
-    # a b a c, window 1: pairs ab ba | ba ab | ac ca; rows a: b 2, c 1; b: a 2; c: a 1. Totals a 3, b 2, c 1.
+    # a b a c, window 1. Left contexts: b has a 1, a has b 1, c has a 1. Right ones: a has b 1 and c 1, b has a 1.
+    # Totals a 3, b 2, c 1; a context's share is split evenly between its two sides.
     smoothed = [3**0.75, 2**0.75, 1.0]
-    shares = [share / sum(smoothed) for share in smoothed]
-    [(words, rows)] = _Text.of(torch.tensor([0, 1, 0, 2]), 3, window=1, min_count=1).blocks()
+    shares = [share / sum(smoothed) / 2 for share in smoothed]
+    text = _Text.of(torch.tensor([0, 1, 0, 2]), 3, window=1, min_count=1)
+    [(words, rows)] = text.blocks()
     assert words.tolist() == [0, 1, 2]
-    by_word = rows[:, _Text.of(torch.tensor([0, 1, 0, 2]), 3, 1, 1).contexts.argsort()]
-    expected = torch.tensor(
-        [
-            [0.0, math.log(2 / 3 / shares[1]), math.log(1 / 3 / shares[2])],
-            [math.log(1 / shares[0]), 0.0, 0.0],
-            [math.log(1 / shares[0]), 0.0, 0.0],
-        ]
+    order = text.contexts.argsort()
+    left, right = rows[:, :3][:, order], rows[:, 3:][:, order]
+    third = math.log(1 / 3 / shares[1]), math.log(1 / 3 / shares[2])
+    half, whole = math.log(1 / 2 / shares[0]), math.log(1 / shares[0])
+    torch.testing.assert_close(
+        left, torch.tensor([[0.0, third[0], 0.0], [half, 0.0, 0.0], [whole, 0.0, 0.0]])
     )
-    torch.testing.assert_close(by_word, expected)
+    torch.testing.assert_close(right, torch.tensor([[0.0, *third], [half, 0.0, 0.0], [0.0, 0.0, 0.0]]))
 
 
 @settings(deadline=None, max_examples=40)
@@ -48,9 +49,10 @@ def test_ppmi_in_blocks_equals_two_plain_loops(ids, window):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cooccurrence, "BLOCK", 3)
         text = _Text.of(torch.tensor(ids), 8, window, 1)
-        found = np.zeros((8, 8))
+        found = np.zeros((8, 16))
+        columns = np.concatenate([text.contexts.numpy(), text.contexts.numpy() + 8])
         for words, rows in text.blocks():
-            found[np.ix_(words.numpy(), text.contexts.numpy())] = rows.numpy()
+            found[np.ix_(words.numpy(), columns)] = rows.numpy()
     np.testing.assert_allclose(found, slow_ppmi(ids, 8, window), atol=1e-5)
 
 

@@ -1,7 +1,7 @@
 """What every registered method must do, and what tells them apart."""
 
+import dataclasses
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -35,6 +35,11 @@ def material(seed=1):
     )
 
 
+def configured(method, **settings):
+    """A config with k = 3 where the method has a k."""
+    return PolicyConfig(method=method, **({"k": 3} if METHODS[method].rules else {}) | settings)
+
+
 def window(step=0):
     ids = (Random(9, Stream.TEXT, step).uniform(BATCH, TIME + 2) * VOCAB).long()
     return Window(inputs=ids[:, 1:-1], targets=ids[:, 2:], previous=ids[:, :-2])
@@ -45,7 +50,7 @@ def model():
 
 
 def loss_and_gradients(method, rates, **settings):
-    net, policy = model(), PolicyConfig(method=method, **settings).build(material())
+    net, policy = model(), configured(method, **settings).build(material())
     choice = policy.choose(window(), rates, Random(4, Stream.DRAWS))
     masks = net.draw_masks(BATCH, TIME, Random(4, Stream.DROPOUT))
     carry = Carry(net.init_state(BATCH))
@@ -65,21 +70,23 @@ def assert_bitwise_teacher_forcing(result):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_at_rate_0_every_method_is_bitwise_teacher_forcing(method):
-    assert_bitwise_teacher_forcing(loss_and_gradients(method, Rates(0.0, 0.0), k=3))
+    assert_bitwise_teacher_forcing(loss_and_gradients(method, Rates(0.0, 0.0)))
 
 
-@pytest.mark.parametrize("settings", [{}, {"draw": "centroid"}, {"rule": "effective"}], ids=str)
-@pytest.mark.parametrize("method", ["nnrs", "gsns", "shuffled"])
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [(method, {}) for method, made in METHODS.items() if made.rules]
+    + [("nnrs", {"draw": "centroid"}), ("nnrs", {"rule": "effective"}), ("nnrs", {"replace": "targets"})],
+    ids=str,
+)
 def test_with_k_0_every_neighbor_method_is_bitwise_teacher_forcing(method, settings):
-    if method == "gsns" and settings:
-        settings = {}
     assert_bitwise_teacher_forcing(loss_and_gradients(method, Rates(0.0, 1.0), k=0, **settings))
 
 
 @pytest.mark.parametrize("granularity", ["token", "position", "sequence"])
 @pytest.mark.parametrize("method", METHODS)
 def test_protected_tokens_and_those_without_a_vector_are_never_replaced_nor_proposed(method, granularity):
-    policy = PolicyConfig(method=method, k=3, granularity=granularity).build(material())
+    policy = configured(method, granularity=granularity).build(material())
     for step in range(30):
         choice = policy.choose(window(step), Rates(0.0, 1.0), Random(4, Stream.DRAWS, step))
         spared = torch.isin(choice.gold, torch.tensor([EOS, UNK, 7, 8]))
@@ -93,7 +100,7 @@ def test_protected_tokens_and_those_without_a_vector_are_never_replaced_nor_prop
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_step_gives_the_same_inputs_another_step_or_seed_others(method):
     def inputs(seed, step):
-        policy = PolicyConfig(method=method, k=3).build(material())
+        policy = configured(method).build(material())
         return policy.choose(window(), Rates(0.0, 0.5), Random(seed, Stream.DRAWS, step)).neighbors
 
     assert torch.equal(inputs(4, 2), inputs(4, 2))
@@ -104,7 +111,7 @@ def test_the_same_step_gives_the_same_inputs_another_step_or_seed_others(method)
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_tensors_passed_in_are_left_untouched(method):
-    net, policy, given = model(), PolicyConfig(method=method, k=3).build(material()), window()
+    net, policy, given = model(), configured(method).build(material()), window()
     before = [part.clone() for part in (given.inputs, given.targets, given.previous)]
     choice = policy.choose(given, Rates(0.5, 0.5), Random(4, Stream.DRAWS))
     unroll(net, policy, choice, Carry(net.init_state(BATCH)), None, predicts=METHODS[method].predictions)
@@ -116,7 +123,7 @@ def test_the_tensors_passed_in_are_left_untouched(method):
 def test_methods_on_the_same_tokens_have_the_same_effective_rate():
     masks = {}
     for method in ("nnrs", "word-dropout", "unigram", "shuffled"):
-        policy = PolicyConfig(method=method, k=3).build(material())
+        policy = configured(method).build(material())
         masks[method] = policy.choose(window(), Rates(0.0, 0.5), Random(4, Stream.DRAWS)).takes_neighbor
     assert masks["nnrs"].any()
     assert all(torch.equal(mask, masks["nnrs"]) for mask in masks.values())
@@ -185,6 +192,32 @@ def test_gsns_learns_only_the_rows_that_the_curriculum_replaced():
     assert gradient.isfinite().all()
 
 
+def test_gsns_padded_to_a_fixed_capacity_gives_the_same_vectors_and_gradients():
+    results = []
+    for capacity in (None, BATCH * TIME):
+        net, policy = model(), PolicyConfig(method="gsns", k=3).build(material())
+        choice = policy.choose(window(), Rates(0.0, 0.4), Random(4, Stream.DRAWS))
+        choice = dataclasses.replace(choice, neighbor_capacity=capacity)
+        vectors = policy.vectors(net.embed, choice.inputs(choice.gold), choice)
+        vectors.square().sum().backward()
+        results.append((vectors.detach(), net.embedding.weight.grad, policy.learned["neighbor_logits"].grad))
+    for plain, padded in zip(*results, strict=True):
+        assert padded.isfinite().all()
+        torch.testing.assert_close(plain, padded)
+
+
+def test_an_own_word_proposed_from_the_previous_row_does_not_count_as_replaced():
+    settings = {"method": "tprs", "transition_row": "previous", "transition_whole": True}
+    policy = PolicyConfig(**settings).build(material())
+    counted = same = 0
+    for step in range(50):
+        choice = policy.choose(window(step), Rates(0.0, 1.0), Random(4, Stream.DRAWS, step))
+        counted += int(choice.replaced()[1]) - int((choice.inputs(choice.gold) != choice.gold).sum())
+        same += int((choice.takes_neighbor & (choice.neighbors == choice.gold)).sum())
+    assert counted == 0
+    assert same > 0  # it does happen
+
+
 def test_gsns_feeds_the_neighbor_it_says_it_drew_and_starts_at_eq_3():
     net, policy = model(), PolicyConfig(method="gsns", k=3).build(material())
     choice = policy.choose(window(), Rates(0.0, 0.6), Random(4, Stream.DRAWS))
@@ -199,8 +232,14 @@ def test_contradictions_and_unknown_names_are_refused():
         ({"method": "nrns"}, "Did you mean 'nnrs'"),
         ({"method": "nnrs", "prediction_rate": Schedule()}, "no prediction-rate"),
         ({"method": "mle", "neighbor_rate": Schedule()}, "no neighbor-rate"),
-        ({"method": "tprs", "draw": "centroid"}, "no centroid"),
+        ({"method": "tprs", "draw": "centroid"}, "no draw"),
+        ({"method": "gsns", "draw": "centroid"}, "no centroid"),
         ({"method": "gsns", "replace": "targets"}, "replaces no targets"),
+        ({"method": "ss", "replace": "targets"}, "no replace"),
+        ({"method": "mle", "k": 5}, "no k"),
+        ({"method": "nnrs", "passes": 3}, "no passes"),
+        ({"method": "nnrs", "transition_whole": True}, "no transition-whole"),
+        ({"method": "tprs", "transition_whole": True, "k": 5}, "neither k nor temperature"),
         ({"method": "nnrs", "replace": "targets", "draw": "centroid"}, "not a vector"),
         ({"method": "ss", "unroll": "exactly"}, "Did you mean 'exact'"),
         ({"method": "ss", "passes": 0}, "at least 1"),
@@ -215,12 +254,6 @@ def test_contradictions_and_unknown_names_are_refused():
             PolicyConfig(**settings)
     with pytest.raises(ConfigError, match="k"):
         PolicyConfig(method="nnrs", k=VOCAB).build(material())
-
-
-def test_every_method_has_a_card():
-    cards = Path(__file__).parents[2] / "docs" / "methods"
-    missing = [name for name in METHODS if not (cards / f"{name}.md").is_file()]
-    assert not missing
 
 
 def test_labels_tell_settings_apart():

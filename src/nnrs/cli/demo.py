@@ -110,7 +110,7 @@ def _example(run: Any) -> str:
     from nnrs.training.unroll import Carry, unroll
 
     parts, trainer = run.parts, run.trainer
-    words, window = parts.text.vocabulary.words, parts.windows[3]
+    words, window = parts.text.vocabulary.words, parts.windows[min(3, len(parts.windows) - 1)]
     rates = parts.policy.rates(1.0)
     device = window.inputs.device
     choice = parts.policy.choose(window, rates, Random(parts.config.seed, Stream.DRAWS, 3, device=device))

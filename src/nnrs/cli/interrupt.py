@@ -4,6 +4,8 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any
 
+import typer
+
 
 class Interruptible:
     """While the context lasts, the first signal only sets a flag that the run looks at between windows."""
@@ -31,3 +33,4 @@ class Interruptible:
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
+        typer.echo("stopping after this window; once more to stop at once", err=True)

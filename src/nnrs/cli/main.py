@@ -1,6 +1,5 @@
 """The parser and the exit codes: 0 done, 2 for what the user can mend, 130 after Ctrl-C."""
 
-import os
 import sys
 from typing import Annotated
 
@@ -53,6 +52,3 @@ def main() -> None:
             raise
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
-    except BrokenPipeError:  # `nnrs ... | head`: nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

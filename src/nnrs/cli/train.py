@@ -10,46 +10,9 @@ from nnrs.errors import ConfigError
 from nnrs.schedules import SHAPES
 
 if TYPE_CHECKING:
-    from nnrs.experiments.config import RunConfig
     from nnrs.experiments.run import Run
+    from nnrs.training.events import Callback
 
-# Which config setting each option sets. What is not given stays as --config or the defaults have it.
-SETTINGS = {
-    "data": "data.source",
-    "min_count": "data.min_count",
-    "max_vocabulary": "data.max_vocabulary",
-    "vectors": "vectors.source",
-    "protect": "vectors.protect",
-    "initialise": "vectors.initialise",
-    "method": "policy.method",
-    "k": "policy.k",
-    "rule": "policy.rule",
-    "temperature": "policy.temperature",
-    "granularity": "policy.granularity",
-    "replace": "policy.replace",
-    "draw": "policy.draw",
-    "predict": "policy.predict",
-    "unroll": "policy.unroll",
-    "passes": "policy.passes",
-    "search": "policy.search",
-    "transition_row": "policy.transition_row",
-    "transition_whole": "policy.transition_whole",
-    "model": "model.kind",
-    "preset": "model.preset",
-    "units": "model.units",
-    "layers": "model.layers",
-    "dropout": "model.dropout",
-    "optimizer": "optimizer.name",
-    "learning_rate": "optimizer.learning_rate",
-    "annealing": "optimizer.annealing",
-    "clip": "optimizer.clip",
-    "epochs": "training.epochs",
-    "batch_size": "training.batch_size",
-    "bptt": "training.bptt",
-    "precision": "training.precision",
-    "seed": "seed",
-}
-RATES = ("prediction_rate", "neighbor_rate")
 KEPT_ON_RESUME = {"out", "resume", "previous", "device", "tensorboard", "json"}
 
 
@@ -120,7 +83,9 @@ def train(
     units: Annotated[int | None, typer.Option(help="Width of the model, instead of the preset's.")] = None,
     layers: Annotated[int | None, typer.Option(help="[default: 2]")] = None,
     dropout: Annotated[float | None, typer.Option(help="Instead of the preset's.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="sgd or adamw. [default: sgd]")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="sgd or adamw. [default: sgd; adamw for a transformer]")
+    ] = None,
     learning_rate: Annotated[
         float | None, typer.Option(help="[default: 20 for sgd, 0.001 for adamw]")
     ] = None,
@@ -138,8 +103,9 @@ def train(
 ) -> None:
     """Train a model and write a run directory; `--resume` continues one that was stopped or killed."""
     given = {name: value for name, value in context.params.items() if value not in (None, [], ())}
+    board = _tensorboard(out) if tensorboard else []  # refuses, where it must, before anything is made
     run = _open_run(given, out, device, resume, previous)
-    summary = _carry_out(run, out, tensorboard)
+    summary = _carry_out(run, out, board)
     if json:
         print_json(summary)
         return
@@ -151,13 +117,14 @@ def train(
 
 def _open_run(given: dict[str, Any], out: Path, device: str, resume: bool, previous: bool) -> "Run":
     from nnrs.experiments import run as runs
+    from nnrs.experiments.options import configure
     from nnrs.experiments.prepare import choose_device
 
     chosen = choose_device(device)
     if previous and not resume:
         raise ConfigError("--previous goes with --resume.")
     if not resume:
-        return runs.start(_configure(given), out, chosen)
+        return runs.start(configure(given), out, chosen)
     extra = sorted(name for name, value in given.items() if name not in KEPT_ON_RESUME and value is not False)
     if extra:
         option = extra[0].replace("_", "-")
@@ -165,53 +132,19 @@ def _open_run(given: dict[str, Any], out: Path, device: str, resume: bool, previ
     return runs.resume(out, chosen, previous=previous)
 
 
-def _configure(given: dict[str, Any]) -> "RunConfig":
-    """The configuration of --config, with the options that were given laid over it."""
-    from nnrs.experiments.config import RunConfig, read_config
+def _tensorboard(out: Path) -> "list[Callback]":
+    from nnrs.experiments.tensorboard import TensorBoard
+    from nnrs.run_directory import RunDirectory
 
-    values = read_config(given["config"]) if "config" in given else {}
-    for option, setting in SETTINGS.items():
-        if option in given:
-            section, _, name = setting.rpartition(".")
-            table = values.setdefault(section, {}) if section else values
-            table[name] = given[option]
-    source = values.get("data", {}).get("source", "")
-    if source and Path(source).exists():  # so that --resume works from anywhere
-        values["data"]["source"] = str(Path(source).resolve())
-    vectors = values.get("vectors", {}).get("source", "")
-    if vectors and vectors != "corpus":
-        values["vectors"]["source"] = str(Path(vectors).resolve())
-    _lay_rates(values, given)
-    return RunConfig.from_dict(values)
+    return [TensorBoard(RunDirectory(out).tensorboard_path)]
 
 
-def _lay_rates(values: dict[str, Any], given: dict[str, Any]) -> None:
-    """ε and γ: --schedule shapes both, --prediction-rate and --neighbor-rate give their ends."""
-    from nnrs.policies.methods import METHODS, PolicyConfig
-    from nnrs.registry import look_up
-    from nnrs.schedules import Schedule
-
-    policy = values.setdefault("policy", {})
-    method = look_up(METHODS, policy.get("method", PolicyConfig().method), "method")
-    used = dict(zip(RATES, (method.predictions, method.proposal is not None), strict=True))
-    for name in RATES:
-        before = policy.get(name) or {}
-        shape = given.get("schedule", before.get("shape", "exponential"))
-        if name in given:
-            parsed = Schedule.parse(given[name], shape)
-            policy[name] = {"shape": parsed.shape, "start": parsed.start, "end": parsed.end}
-        elif "schedule" in given and used[name]:
-            policy[name] = {**before, "shape": shape}
-
-
-def _carry_out(run: "Run", out: Path, tensorboard: bool) -> dict[str, Any]:
+def _carry_out(run: "Run", out: Path, callbacks: "list[Callback]") -> dict[str, Any]:
     from nnrs.cli.interrupt import Interruptible
     from nnrs.cli.progress import ProgressBar
-    from nnrs.experiments.tensorboard import TensorBoard
 
-    callbacks = [TensorBoard(run.directory.tensorboard_path)] if tensorboard else []
-    _describe(run)
     with Interruptible() as interruption, ProgressBar() as bar:
+        _describe(run)
         summary = run.finish([bar, *callbacks], should_stop=interruption.asked)
     if summary is None:
         position = run.trainer.live.position
@@ -229,6 +162,10 @@ def _describe(run: "Run") -> None:
     note(f"text: {parts.text.corpus.name}, {sizes} tokens, vocabulary {len(parts.text.vocabulary):,}")
     if parts.coverage:
         note(str(parts.coverage))
+    if parts.vectors and parts.vectors.rejected:
+        note(f"{parts.vectors.rejected} vectors were left out: they hold a number that is not finite")
+    if parts.policy.table and parts.policy.table.recall < 1.0:
+        note(f"the neighbor search found {parts.policy.table.recall:.1%} of the true neighbors")
     if run.trainer.live.position.step:
         note(
             f"continuing in epoch {run.trainer.live.position.epoch}, window {run.trainer.live.position.window}"

@@ -1,7 +1,9 @@
 """Vectors from the training text itself, so that everything works with no download.
 
 Positive pointwise mutual information of words and their contexts, reduced by a truncated SVD (Levy, Goldberg and
-Dagan 2015). The words x contexts matrix is never held whole: it is made block by block, twice.
+Dagan 2015). Contexts are few places away and know their side: words are then alike that can stand in for each
+other ("is", "was"), and not merely words of one subject ("war", "after"), which is what a replacement needs. The
+words x contexts matrix is never held whole: it is made block by block, twice.
 """
 
 from collections.abc import Iterator
@@ -15,13 +17,13 @@ from nnrs.embeddings.projection import principal_axes
 from nnrs.embeddings.vectors import Embeddings
 from nnrs.errors import DataError
 
-CONTEXTS = 2_000  # the most frequent words serve as contexts
+CONTEXTS = 1_000  # the most frequent words serve as contexts, once on the left and once on the right
 SMOOTHING = 0.75  # lifts the rare contexts' share, which PMI otherwise rewards too much
 BLOCK = 4_096  # words whose row is held at a time: 32 MB
 
 
 def vectors_from_text(
-    ids: Int[Tensor, " tokens"], vocab_size: int, *, dim: int = 100, window: int = 5, min_count: int = 5
+    ids: Int[Tensor, " tokens"], vocab_size: int, *, dim: int = 100, window: int = 2, min_count: int = 5
 ) -> Embeddings:
     """Vectors of at most `dim` numbers from the words that stand within `window` places of each other.
 
@@ -32,7 +34,7 @@ def vectors_from_text(
         raise DataError(
             f"no word occurs {min_count} times in a text of {len(ids):,} tokens. Use more text, or a vector file."
         )
-    width = len(text.contexts)
+    width = 2 * len(text.contexts)
     gram = torch.zeros(width, width, dtype=torch.float64)
     for _, rows in text.blocks():
         gram += rows.T @ rows
@@ -77,25 +79,28 @@ class _Text:
     def blocks(self) -> Iterator[tuple[Int[Tensor, " block"], Float[Tensor, "block contexts"]]]:
         """The PPMI matrix: some words at a time, and their rows."""
         smoothed = self.pairs**SMOOTHING
-        shares = (smoothed / smoothed.sum())[self.contexts]
+        shares = (smoothed / smoothed.sum())[self.contexts].float().repeat(
+            2
+        ) / 2  # of each context on each side
         for words in torch.split(torch.arange(len(self.pairs)), BLOCK):
             kept = self.frequent[words]
             if bool(kept.any()):
                 # log of P(word, context) / P(word) P(context); log 0 is -inf, which the clamp makes 0.
-                expected = self.pairs[words][:, None] * shares
-                rows = (self._counts(words) / expected.float()).log_().clamp_(min=0.0)
+                expected = self.pairs[words].float()[:, None] * shares
+                rows = self._counts(words).div_(expected).log_().clamp_(min=0.0)
                 yield words[kept], rows[kept]
 
     def _counts(self, words: Int[Tensor, " block"]) -> Float[Tensor, "block contexts"]:
-        """How often each context stands within the window of each word of a run of words."""
-        first, width = int(words[0]), len(self.contexts)
-        column = torch.full((len(self.pairs),), -1).index_copy_(0, self.contexts, torch.arange(width))
+        """How often each context stands left, and right, within the window of each word of a run of words."""
+        first, side = int(words[0]), len(self.contexts)
+        width = 2 * side
+        column = torch.full((len(self.pairs),), -1).index_copy_(0, self.contexts, torch.arange(side))
         counts = torch.zeros(len(words) * width)
         places = self.places[self.starts[first] : self.starts[first + len(words)]]
         for offset in (*range(-self.window, 0), *range(1, self.window + 1)):
             inside = places[(places + offset >= 0) & (places + offset < len(self.tokens))]
             columns = column[self.tokens[inside + offset]]
-            cells = (self.tokens[inside] - first) * width + columns
+            cells = (self.tokens[inside] - first) * width + columns + (side if offset > 0 else 0)
             cells = cells[columns >= 0]
             counts.index_add_(0, cells, torch.ones(len(cells)))
         return counts.view(len(words), width)

@@ -37,7 +37,7 @@ def continuations(
     """`count` continuations of `length` tokens after `prompt`; at temperature 0 the likeliest token each time."""
     if count < 1 or length < 1:
         raise ConfigError(f"count and length must be at least 1, got {count} and {length}.")
-    if temperature < 0.0:
+    if not temperature >= 0.0:
         raise ConfigError(f"temperature must be 0 (greedy) or more, got {temperature}.")
     if not 0.0 < top_p <= 1.0:
         raise ConfigError(f"top-p must be in (0, 1], got {top_p}.")

@@ -63,11 +63,13 @@ class RunConfig:
 
         `model` may name a `preset`, whose settings the other keys of `model` replace.
         """
-        values = dict(values)
-        model = dict(values.get("model", {}))
+        values = _typed(RunConfig, values, "")
+        model = values.get("model", {})
         preset = ModelConfig.preset(model.get("kind", "lstm"), model.pop("preset", "small"))
         values["model"] = asdict(preset) | model
-        built: RunConfig = _build(RunConfig, values, "")
+        if values["model"]["kind"] == "transformer":  # which SGD at the paper's rate does not train
+            values["optimizer"] = {"name": "adamw", **values.get("optimizer", {})}
+        built: RunConfig = _build(RunConfig, values)
         return built
 
     def signature(self, corpus: str, vectors: str | None) -> str:
@@ -108,38 +110,56 @@ def read_config(path: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(values, dict):
         raise ConfigError(f"the config {path} must hold a table of settings.")
-    return settings_of(values)  # a run's own config.json may be used as it is
+    return _typed(RunConfig, settings_of(values), "")  # a run's own config.json may be used as it is
 
 
 def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings among what a run's config.json holds, without the record of how it was made."""
-    record = ("format", "names", "text_sha256", "environment")
+    record = ("format", "names", "text_sha256", "vectors_sha256", "environment")
     return {name: value for name, value in values.items() if name not in record}
 
 
-def _build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
-    """A dataclass from a mapping, each value checked against the field's type."""
+def _typed(cls: type[Any], values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The values, nested as they came, each checked against its field's type; nothing is made of them yet."""
     hints = typing.get_type_hints(cls)
     known = {item.name: hints[item.name] for item in fields(cls)}
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"config {path.rstrip('.')} must be a table of settings, got {values!r}.")
-    arguments = {}
-    for name, value in values.items():
+    if cls is ModelConfig:
+        known["preset"] = str
+    for name in values:
         look_up(known, name, f"config setting {path}".rstrip(". "))
-        arguments[name] = _convert(known[name], value, f"{path}{name}")
-    return cls(**arguments)
+    return {name: _convert(known[name], value, f"{path}{name}") for name, value in values.items()}
+
+
+def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
+    """A dataclass from what `_typed` gave."""
+    hints = typing.get_type_hints(cls)
+    tables = {name: value for name, value in values.items() if isinstance(value, dict)}
+    return cls(**{**values, **{name: _build(_table(hints[name]), table) for name, table in tables.items()}})
 
 
 def _convert(hint: Any, value: Any, path: str) -> Any:
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    for option in options:
+    for option in _options(hint):
         if is_dataclass(option) and isinstance(value, Mapping):
-            return _build(typing.cast("type[Any]", option), value, f"{path}.")
+            return _typed(typing.cast("type[Any]", option), value, f"{path}.")
         if typing.get_origin(option) is tuple and isinstance(value, list | tuple):
-            return tuple(value)
+            return tuple(_convert(typing.get_args(option)[0], item, path) for item in value)
         if option is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
-        if option is type(value) or (option is type(None) and value is None):
+        if option is type(value):
             return value
-    expected = " or ".join(getattr(option, "__name__", str(option)) for option in options)
+    expected = " or ".join(_described(option) for option in _options(hint) if option is not type(None))
     raise ConfigError(f"config {path} must be {expected}, got {value!r}.")
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+
+
+def _table(hint: Any) -> Any:
+    return next(option for option in _options(hint) if is_dataclass(option))
+
+
+def _described(option: Any) -> str:
+    if is_dataclass(option):
+        return f"a table of {', '.join(item.name for item in fields(option))}"
+    return "a list" if typing.get_origin(option) is tuple else str(option.__name__)

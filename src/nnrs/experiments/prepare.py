@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nnrs.batches import Windows
-from nnrs.corpus import SPLITS, Corpus, open_corpus
+from nnrs.corpus import SPLITS, Corpus, is_built_in, open_corpus
 from nnrs.embeddings import Coverage, Embeddings, project, read_vectors, vectors_from_text
 from nnrs.errors import ConfigError
 from nnrs.experiments.config import DataConfig, RunConfig, VectorsConfig
@@ -34,9 +34,10 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(f"unknown device '{name}'. Use auto, cpu, cuda or cuda:0.") from None
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device '{name}' is not supported. Use auto, cpu, cuda or cuda:0.")
-    if device.type == "cuda" and not torch.cuda.is_available():
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= count:
         raise ConfigError(
-            f"device '{name}' was asked for, but this machine has no CUDA device. Use --device cpu."
+            f"device '{name}' is not there: this machine's CUDA devices number {count}. Use --device cpu."
         )
     return device
 
@@ -81,7 +82,7 @@ def protected_ids(config: VectorsConfig, vocabulary: Vocabulary) -> tuple[int, .
 class Parts:
     """All that a run is made of, on its device."""
 
-    config: RunConfig  # with k and paths as they were resolved
+    config: RunConfig  # with k, precision and paths as they were resolved
     text: Text
     vectors: Embeddings | None
     policy: InputPolicy
@@ -93,6 +94,11 @@ class Parts:
         """How much of the text the vectors cover, where there are any."""
         vocabulary = self.text.vocabulary
         return self.vectors.coverage(vocabulary.words, vocabulary.counts) if self.vectors else None
+
+    @property
+    def vectors_fingerprint(self) -> str | None:
+        """sha256 of the vectors, where there are any."""
+        return fingerprint_of(self.vectors.vectors) if self.vectors else None
 
     @property
     def signature(self) -> str:
@@ -107,7 +113,7 @@ def prepare(config: RunConfig, device: torch.device) -> Parts:
     wanted = METHODS[config.policy.method].proposal is not None or config.vectors.initialise
     vectors = vectors_for(config.vectors, text) if wanted else None
     policy_config = config.policy.resolved(default_k(len(vocabulary)))
-    config = replace(config, policy=policy_config)
+    config = replace(located(config), policy=policy_config, training=config.training.resolved(device))
     windows = Windows(
         text.ids["train"],
         batch_size=config.training.batch_size,
@@ -119,6 +125,16 @@ def prepare(config: RunConfig, device: torch.device) -> Parts:
     if config.vectors.initialise and vectors:
         start_from_vectors(model, vectors)
     return Parts(config, text, vectors, policy, model.to(device), windows.to(device))
+
+
+def located(config: RunConfig) -> RunConfig:
+    """The same with files by their full paths, so that a run can be continued from anywhere."""
+    data, vectors = config.data, config.vectors
+    if not is_built_in(data.source):
+        data = replace(data, source=str(Path(data.source).resolve()))
+    if vectors.source != "corpus":
+        vectors = replace(vectors, source=str(Path(vectors.source).resolve()))
+    return replace(config, data=data, vectors=vectors)
 
 
 def start_from_vectors(model: SequenceModel, vectors: Embeddings) -> None:

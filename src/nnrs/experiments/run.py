@@ -3,24 +3,27 @@
 import platform
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from nnrs import __version__
 from nnrs.corpus import open_corpus
 from nnrs.errors import RunError
 from nnrs.evaluation.evaluate import text_perplexity
 from nnrs.experiments.config import RunConfig, settings_of
-from nnrs.experiments.prepare import Parts, prepare
+from nnrs.experiments.prepare import Parts, Text, prepare
 from nnrs.metrics.score import Score
 from nnrs.models import build_model
 from nnrs.models.base import SequenceModel
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.base import Rates
 from nnrs.run_directory import Json, RunDirectory
+from nnrs.schedules import progress
 from nnrs.seeding import Random, Stream
 from nnrs.training.checkpoint import Live, Tally
 from nnrs.training.events import Callback, EpochMetrics, EpochTiming
@@ -70,18 +73,22 @@ class Run:
         )
 
     def estimate(self) -> Estimate:
-        """Time and memory of the whole run, from a few windows at the first and the last epoch's rates."""
+        """Time and memory of what is left of the run, from a few windows at no rate and at the highest."""
         trainer, epochs = self.trainer, self.parts.config.training.epochs
-        windows = len(self.parts.windows)
-        first = self._seconds_per_window(self.parts.policy.rates(0.0))
-        last = self._seconds_per_window(self.parts.policy.rates(1.0))
-        left = max(epochs - trainer.live.position.epoch, 0) * windows - trainer.live.position.window
-        valid_share = (
-            len(self.parts.text.ids["valid"]) / len(self.parts.text.ids["train"]) / 3
-        )  # forward only
-        seconds = left * (first + last) / 2 * (1 + valid_share)
+        policy, windows = self.parts.policy, len(self.parts.windows)
+        rates = [
+            policy.rates(progress(epoch, epochs)) for epoch in range(trainer.live.position.epoch, epochs)
+        ]
+        highest = max(rates, key=lambda rate: rate.prediction + rate.neighbor, default=Rates())
+        plain, replacing = self._seconds_per_window(Rates()), self._seconds_per_window(highest)
+        per_epoch = [plain if rate == Rates() else replacing for rate in rates]
+        valid_share = len(self.parts.text.ids["valid"]) / len(self.parts.text.ids["train"])
+        seconds = sum(per_epoch) * windows * (1 + valid_share / 3)  # validation is forward only
         parameters = sum(parameter.numel() for parameter in self.parts.model.parameters())
-        return Estimate(seconds, _peak_bytes(self.parts.model), parameters)
+        moments = (
+            8 * parameters if self.parts.config.optimizer.name == "adamw" else 0
+        )  # not there before a step
+        return Estimate(seconds, _peak_bytes(self.parts.model) + moments, parameters)
 
     def finish(
         self,
@@ -94,7 +101,7 @@ class Run:
         if not self.trainer.fit():
             return None
         tensors, best = self.directory.best()
-        self.parts.model.load_state_dict(tensors)
+        self.parts.model.load_state_dict(model_tensors(tensors))
         summary = {
             "valid_perplexity": self._reported("valid"),
             "test_perplexity": self._reported("test"),
@@ -115,8 +122,10 @@ class Run:
         return text_perplexity(self.parts.model, text.ids[split], eos_id=text.vocabulary.eos_id).compute()
 
     def _save_best(self, live: Live) -> None:
-        values = asdict(live.position)
-        self.directory.write_best(live.model.state_dict(), values)
+        """The model and what the policy learned, without what only training needs."""
+        tensors, _ = live.snapshot()
+        kept = {name: tensor for name, tensor in tensors.items() if name.startswith(("model.", "policy."))}
+        self.directory.write_best(kept, asdict(live.position))
 
     def _seconds_per_window(self, rates: Rates) -> float:
         """Median of three tries; the gradient is thrown away and no parameter moves."""
@@ -135,8 +144,8 @@ class Run:
 
 def start(config: RunConfig, out: Path | str, device: torch.device) -> Run:
     """A new run in a new directory; everything is read and built before the directory is made."""
-    if Path(out).exists() and (not Path(out).is_dir() or any(Path(out).iterdir())):
-        RunDirectory.create(out, {})  # refuses, before any work is done
+    directory = RunDirectory(out)
+    directory.check_free()  # before any work is done
     parts = prepare(config, device)
     beside = {
         "names": {
@@ -144,24 +153,27 @@ def start(config: RunConfig, out: Path | str, device: torch.device) -> Run:
             "vectors": parts.vectors.source if parts.vectors else None,
         },
         "text_sha256": parts.text.fingerprint,
+        "vectors_sha256": parts.vectors_fingerprint,
         "environment": _environment(device),
     }
-    directory = RunDirectory.create(out, {**parts.config.as_dict(), **beside})
+    run = Run(directory, parts)  # may still refuse the settings
+    RunDirectory.create(out, {**parts.config.as_dict(), **beside})
     _write_companions(directory, parts)
-    return Run(directory, parts)
+    return run
 
 
 def resume(path: Path | str, device: torch.device, *, previous: bool = False) -> Run:
     """An existing run, from its newest checkpoint (or the one before), or from its start where it has none."""
     directory = RunDirectory.open(path)
+    found = directory.checkpoint(previous=previous)  # refuses a damaged one before any work is done
+    if previous and found is None:
+        raise RunError(f"{path} has no previous checkpoint. Leave --previous out.")
     parts = prepare(_config_of(directory), device)
     _check_unchanged(directory, parts)
     run = Run(directory, parts)
-    found = directory.checkpoint(previous=previous)
-    if previous and found is None:
-        raise RunError(f"{path} has no previous checkpoint. Leave --previous out.")
     if found:
-        run.trainer.live.restore(*found)
+        with _fitting(directory):
+            run.trainer.live.restore(*found)
     position = run.trainer.live.position
     directory.forget_after(position.step, position.epoch)
     return run
@@ -169,7 +181,10 @@ def resume(path: Path | str, device: torch.device, *, previous: bool = False) ->
 
 @dataclass(frozen=True, eq=False)
 class LoadedRun:
-    """What `nnrs.load` gives: the best model of a run, its vocabulary and its neighbor table."""
+    """What `nnrs.load` gives: the best model of a run, its vocabulary and its neighbor table.
+
+    Of a gsns run the similarities are the learned logits: its probabilities are those at temperature 1.
+    """
 
     model: SequenceModel
     vocabulary: Vocabulary
@@ -185,21 +200,45 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> LoadedRun:
     vocabulary = Vocabulary.from_json(directory.vocabulary())
     tensors, state = directory.best()
     model = build_model(config.model, len(vocabulary), Random(config.seed, Stream.INITIALISATION))
-    model.load_state_dict(tensors)
+    with _fitting(directory):
+        model.load_state_dict(model_tensors(tensors))
     table = NeighborTable.load(directory.table_path) if directory.table_path.is_file() else None
+    if table and "policy.neighbor_logits" in tensors:
+        table = table.reweighted(tensors["policy.neighbor_logits"])
     return LoadedRun(model.to(device), vocabulary, table, config, state["best_epoch"])
 
 
 def evaluate_run(path: Path | str, split: str, device: torch.device, data: str | None = None) -> Score:
     """The perplexity of a run's best model on a split of its own text, or of another."""
-    loaded = load(path, device)
+    loaded, record = load(path, device), RunDirectory.open(path).config()
+    if data is None and Text.read(loaded.config.data).fingerprint != record["text_sha256"]:
+        source = loaded.config.data.source
+        raise RunError(f"{source} has changed since {path} was trained. Restore it, or name it with --data.")
     corpus = open_corpus(data or loaded.config.data.source)
     ids = token_ids(corpus, split, loaded.vocabulary)
     metric = text_perplexity(loaded.model, ids, eos_id=loaded.vocabulary.eos_id)
-    trained = RunDirectory.open(path).config()["names"]
+    trained = record["names"]
     signature = loaded.config.signature(trained["corpus"], trained["vectors"])
     other = f"on:{corpus.name}|" if data else ""
     return Score("ppl", metric.compute(), f"{other}split:{split}|streams:1|{signature}")
+
+
+@contextmanager
+def _fitting(directory: RunDirectory) -> Iterator[None]:
+    """Say in one line that tensors are not those of the model that config.json describes."""
+    try:
+        yield
+    except RuntimeError:
+        raise RunError(
+            f"the weights in {directory.path} do not fit the model in its config.json. Was it edited?"
+        ) from None
+
+
+def model_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The model's own among the tensors of a checkpoint."""
+    return {
+        name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")
+    }
 
 
 def _config_of(directory: RunDirectory) -> RunConfig:
@@ -211,11 +250,10 @@ def _check_unchanged(directory: RunDirectory, parts: Parts) -> None:
     if directory.config().get("text_sha256") != parts.text.fingerprint:
         source = parts.config.data.source
         raise RunError(f"{source} has changed since {directory.path} began. Restore it, or start a new run.")
-    _write_companions(directory, parts)  # where a kill came before they were written
-    table = parts.policy.table
-    if table and not torch.equal(NeighborTable.load(directory.table_path).ids, table.ids.cpu()):
+    if directory.config().get("vectors_sha256") != parts.vectors_fingerprint:
         source = parts.config.vectors.source
-        raise RunError(f"{source} has changed since {directory.path} began: its neighbors differ.")
+        raise RunError(f"{source} has changed since {directory.path} began. Restore it, or start a new run.")
+    _write_companions(directory, parts)  # where a kill came before they were written
 
 
 def _write_companions(directory: RunDirectory, parts: Parts) -> None:

@@ -22,8 +22,9 @@ MODELS: dict[str, type[SequenceModel]] = {
 def build_model(config: ModelConfig, vocab_size: int, random: Random) -> SequenceModel:
     """A model on the CPU, every parameter drawn from `random`; torch's global generator is left alone."""
     model_type = look_up(MODELS, config.kind, "model")
-    with torch.device("meta"):  # torch's layers draw from the global generator when they are made in memory
+    # torch's layers draw from the global generator when they are made. (The meta device would avoid the drawing, but
+    # entering it imports the compiler, a second at every start.)
+    with torch.random.fork_rng(devices=()):
         model = model_type(config, vocab_size)
-    model.to_empty(device="cpu")
     model.initialise(random)
     return model

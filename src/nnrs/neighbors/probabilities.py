@@ -62,7 +62,7 @@ def centroid(
     >>> centroid(torch.tensor([0.75, 0.25]), torch.tensor([[4.0, 0.0], [0.0, 4.0]]))
     tensor([3., 1.])
     """
-    return (weights.to(vectors.dtype).unsqueeze(-2) @ vectors).squeeze(-2)
+    return (weights.unsqueeze(-1) * vectors).sum(-2).to(vectors.dtype)  # no matmul: autocast would round it
 
 
 def effective_neighbors(

@@ -140,6 +140,15 @@ class NeighborTable:
         pairs = zip(ids[:count].tolist(), times[:count].tolist(), strict=True)
         return [(word, number) for word, number in pairs if number > 0]
 
+    def reweighted(self, logits: Float[Tensor, "vocab k"]) -> "NeighborTable":
+        """The same neighbors with other similarities (learned ones, say), falling again; empty slots stay empty."""
+        values = logits.masked_fill(self.similarities == -torch.inf, -torch.inf)
+        values, order = values.sort(dim=-1, descending=True, stable=True)
+        ids = self.ids.gather(-1, order)
+        return replace(
+            self, ids=ids, similarities=values, fingerprint=fingerprint_of("reweighted", ids, values)
+        )
+
     def to(self, device: torch.device | str) -> "NeighborTable":
         """The same table on a device; itself if it is there already."""
         if self.ids.device == torch.device(device):

@@ -1,7 +1,7 @@
 """InputPolicy: what a window's inputs are made of, at the rates and the temperature of the moment."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -25,7 +25,7 @@ from nnrs.temperature import TemperatureController, TemperatureState
 Embed = Callable[[Tensor], Tensor]
 
 
-@runtime_checkable
+@runtime_checkable  # for the shape checks in the tests
 class Proposal(Protocol):
     """Where replacements come from: a neighbor table, a row of bigrams, or one of the controls."""
 
@@ -61,7 +61,7 @@ class Choice:
     takes_prediction: Bool[Tensor, "batch time"]
     prediction_uniform: Float[Tensor, "batch time"]
     mixture_uniform: Float[Tensor, "batch time k"] | None = None  # for a learned mixture of neighbors
-    replaced_targets: Bool[Tensor, "batch time"] | None = None  # under `replace="targets"`
+    changed_targets: Bool[Tensor, "batch time"] | None = None  # under `replace="targets"`
     prediction_capacity: int | None = None  # static shapes, where a GPU should not be waited for
     neighbor_capacity: int | None = None
 
@@ -70,9 +70,16 @@ class Choice:
         return mix_inputs(self.gold, predictions, self.neighbors, self.takes_prediction, self.takes_neighbor)
 
     def replaced(self) -> tuple[Int[Tensor, ""], Int[Tensor, ""]]:
-        """How many tokens are predictions and how many are neighbors; counted on the device."""
-        neighbors = self.takes_neighbor if self.replaced_targets is None else self.replaced_targets
-        return self.takes_prediction.sum(), neighbors.sum()
+        """How many tokens are predictions, and how many a neighbor other than themselves; counted on the device."""
+        if self.changed_targets is not None:
+            return self.takes_prediction.sum(), self.changed_targets.sum()
+        return self.takes_prediction.sum(), (self.takes_neighbor & (self.neighbors != self.gold)).sum()
+
+    def of_rows(self, rows: Int[Tensor, " rows"]) -> "Choice":
+        """The choice for some of the rows; its shapes depend on the data now, so no capacity is kept."""
+        parts = {item.name: getattr(self, item.name) for item in fields(self)}
+        chosen = {name: part[rows] for name, part in parts.items() if isinstance(part, Tensor)}
+        return replace(self, **chosen, prediction_capacity=None, neighbor_capacity=None)
 
     def with_gold_start(self) -> "Choice":
         """The same with no prediction in the first column, where the text starts and nothing precedes it."""
@@ -136,8 +143,8 @@ class InputPolicy:
         prediction_draw, neighbor_draw, coin = random.uniform(3, *shared)
         prediction_uniform = random.uniform(batch, time)
         in_targets = self.reading.replace == "targets"
-        replaced = window.targets if in_targets else window.inputs
-        neighbors, possible, mixture_uniform = self._propose(window, replaced, rates, random)
+        originals = window.targets if in_targets else window.inputs
+        neighbors, possible, mixture_uniform = self._propose(window, originals, rates, random)
         wants_neighbor = (neighbor_draw < rates.neighbor) & possible
         targets = torch.where(wants_neighbor, neighbors, window.targets) if in_targets else window.targets
         takes_prediction, takes_neighbor = settle_claims(
@@ -153,7 +160,7 @@ class InputPolicy:
             takes_prediction=takes_prediction,
             prediction_uniform=prediction_uniform,
             mixture_uniform=mixture_uniform,
-            replaced_targets=wants_neighbor if in_targets else None,
+            changed_targets=targets != window.targets if in_targets else None,
             prediction_capacity=self._capacity(window, rates.prediction),
             neighbor_capacity=self._capacity(window, rates.neighbor),
         )
@@ -182,14 +189,14 @@ class InputPolicy:
         return effective_neighbors(self.table.similarities, self.temperature, self.token_weights)
 
     def _propose(
-        self, window: Window, replaced: Tensor, rates: Rates, random: Random
+        self, window: Window, originals: Tensor, rates: Rates, random: Random
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Proposals, where there is one, and the random numbers that a mixture is to be made with later."""
         if self.proposal is None or rates.neighbor == 0.0:
-            return replaced, torch.zeros_like(replaced, dtype=torch.bool), None
+            return originals, torch.zeros_like(originals, dtype=torch.bool), None
         before = window.inputs if self.reading.replace == "targets" else window.previous
-        rows = before if self.by_previous else replaced
-        possible = self.replaceable[replaced] & self.proposal.replaceable[rows]
+        rows = before if self.by_previous else originals
+        possible = self.replaceable[originals] & self.proposal.replaceable[rows]
         return self.proposal.draw(rows, random.uniform(*rows.shape), self.temperature), possible, None
 
     def _capacity(self, window: Window, rate: float) -> int | None:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nnrs.neighbors.cache import fingerprint_of
 from nnrs.neighbors.table import NeighborTable
 from nnrs.seeding import Random
 
@@ -89,4 +90,5 @@ def _without_self(ids: Int[Tensor, "vocab k"], similarities: Float[Tensor, "voca
     similarities = similarities.masked_fill(ids == own, -torch.inf)
     order = similarities.argsort(dim=-1, descending=True, stable=True)
     ids, similarities = ids.gather(-1, order), similarities.gather(-1, order)
-    return NeighborTable(torch.where(similarities.isinf(), own, ids), similarities)
+    ids = torch.where(similarities.isinf(), own, ids)
+    return NeighborTable(ids, similarities, fingerprint_of("shuffled", ids, similarities))

@@ -69,7 +69,7 @@ def gumbel_neighbors(
     noisy = logits - torch.log(-torch.log(uniform.clamp(min=tiny)))
     soft = F.softmax(noisy / temperature, dim=-1)
     hard = F.one_hot(noisy.argmax(dim=-1), logits.shape[-1]).to(soft.dtype)
-    return hard + soft - soft.detach()
+    return hard + (soft - soft.detach())  # the bracket is exactly 0 in value
 
 
 def sample_tokens(logits: Float[Tensor, "n vocab"], uniform: Float[Tensor, " n"]) -> Int[Tensor, " n"]:

@@ -50,16 +50,18 @@ class GumbelPolicy(InputPolicy):
         return put(vectors, positions, centroid(weights, embed(self.proposal.ids[rows])))
 
     def effective_neighbors(self) -> float:
-        """exp(entropy) of the learned distribution, token-weighted: the log of it is GSNS's entropy."""
+        """exp(entropy) of the learned distribution, averaged by how often each token is met."""
         return effective_neighbors(self.logits.detach(), 1.0, self.token_weights)
 
     def _propose(
-        self, window: Window, replaced: Tensor, rates: Rates, random: Random
+        self, window: Window, originals: Tensor, rates: Rates, random: Random
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         if rates.neighbor == 0.0 or self.proposal.k == 0:
-            return replaced, torch.zeros_like(replaced, dtype=torch.bool), None
-        uniform = random.uniform(*replaced.shape, self.proposal.k)
+            return originals, torch.zeros_like(originals, dtype=torch.bool), None
+        uniform = random.uniform(*originals.shape, self.proposal.k)
         with torch.no_grad():  # the same winner that `vectors` will find
-            slot = gumbel_neighbors(self.logits[replaced], uniform, self.temperature).argmax(-1, keepdim=True)
-        neighbors = self.proposal.ids[replaced].gather(-1, slot).squeeze(-1)
-        return neighbors, self.replaceable[replaced] & self.proposal.replaceable[replaced], uniform
+            slot = gumbel_neighbors(self.logits[originals], uniform, self.temperature).argmax(
+                -1, keepdim=True
+            )
+        neighbors = self.proposal.ids[originals].gather(-1, slot).squeeze(-1)
+        return neighbors, self.replaceable[originals] & self.proposal.replaceable[originals], uniform

@@ -1,5 +1,6 @@
 """The methods by name: which parts of `InputPolicy` each one uses, and how they are made."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -53,6 +54,19 @@ class Method:
     ] = ()  # how its temperature may move, the usual one first; none: it has no temperature
     temperature: float = 0.5  # where it starts
     policy: type[InputPolicy] = InputPolicy
+
+    def unused_settings(self) -> tuple[str, ...]:
+        """The settings of `PolicyConfig` that mean nothing to this method."""
+        unused: tuple[str, ...] = (
+            () if self.predictions else ("prediction_rate", "predict", "unroll", "passes")
+        )
+        if self.proposal is None:
+            unused += ("neighbor_rate", "replace")
+        if self.proposal not in (cosine_neighbors, shuffled_neighbors):
+            unused += ("draw", "search")
+        if self.proposal is not bigram_rows:
+            unused += ("transition_row", "transition_whole")
+        return unused if self.rules else (*unused, "k")
 
 
 def cosine_neighbors(config: "PolicyConfig", material: Material) -> NeighborTable:
@@ -148,8 +162,10 @@ class PolicyConfig:
         look_up(GRANULARITIES, self.granularity, "granularity")
         for name, known in CHOICES.items():
             look_up(dict.fromkeys(known), getattr(self, name), name.replace("_", " "))
-        self._settle_rate("prediction_rate", method.predictions, "ss or ss-nnrs")
-        self._settle_rate("neighbor_rate", method.proposal is not None, "nnrs or ss-nnrs")
+        self._refuse_unused(method)
+        for name in ("prediction_rate", "neighbor_rate"):
+            if name not in method.unused_settings() and getattr(self, name) is None:
+                object.__setattr__(self, name, Schedule())
         if self.passes < 1:
             raise ConfigError(f"passes must be at least 1, got {self.passes}.")
         if self.k is not None and self.k < 0:
@@ -157,15 +173,17 @@ class PolicyConfig:
         self._settle_temperature(method)
         self._refuse_contradictions(method)
 
-    def _settle_rate(self, name: str, used: bool, instead: str) -> None:
-        given = getattr(self, name)
-        if given is not None and not used:
-            option = name.replace("_", "-")
-            raise ConfigError(
-                f"method '{self.method}' has no {option}: leave it out, or use {instead}, which has one."
-            )
-        if used and given is None:
-            object.__setattr__(self, name, Schedule())
+    def _refuse_unused(self, method: Method) -> None:
+        defaults = {item.name: item.default for item in fields(self)}
+        for name in method.unused_settings():
+            if getattr(self, name) != defaults[name]:
+                having = ", ".join(
+                    other for other, made in METHODS.items() if name not in made.unused_settings()
+                )
+                option = name.replace("_", "-")
+                raise ConfigError(
+                    f"method '{self.method}' has no {option}: leave it out, or use one of {having}."
+                )
 
     def _settle_temperature(self, method: Method) -> None:
         if not method.rules:
@@ -183,21 +201,22 @@ class PolicyConfig:
             )
         if self.temperature is None:
             object.__setattr__(self, "temperature", method.temperature)
-        elif self.temperature <= 0:
+        elif not 0 < self.temperature < math.inf:
             raise ConfigError(
-                f"temperature must be positive, got {self.temperature}. For the closest neighbor every time, use k=1."
+                f"temperature must be positive and finite, got {self.temperature}. "
+                "For the closest neighbor every time, use k=1."
             )
 
     def _refuse_contradictions(self, method: Method) -> None:
-        from_table = method.proposal in (cosine_neighbors, shuffled_neighbors)
-        if self.draw == "centroid" and (not from_table or method.policy is GumbelPolicy):
+        learned = method.policy is GumbelPolicy
+        if learned and (self.draw == "centroid" or self.replace == "targets"):
             raise ConfigError(
-                f"method '{self.method}' has no centroid: draw=centroid goes with nnrs, ss-nnrs."
+                f"method '{self.method}' draws its inputs: it has no centroid and replaces no targets."
             )
         if self.replace == "targets" and self.draw == "centroid":
             raise ConfigError("a target is a token, not a vector: replace=targets needs draw=sample.")
-        if self.replace == "targets" and (method.proposal is None or method.policy is GumbelPolicy):
-            raise ConfigError(f"method '{self.method}' replaces no targets: use nnrs, ss-nnrs or tprs.")
+        if self.transition_whole and (self.k is not None or self.temperature != method.temperature):
+            raise ConfigError("a whole transition row has neither k nor temperature: leave them out.")
 
     def label(self) -> str:
         """The settings as they stand in a score's signature."""
@@ -245,7 +264,9 @@ class PolicyConfig:
 
     def resolved(self, default_k: int) -> "PolicyConfig":
         """The same with k as the number it stands for."""
-        return self if self.k is not None else replace(self, k=default_k)
+        if self.k is not None or self.transition_whole or "k" in METHODS[self.method].unused_settings():
+            return self
+        return replace(self, k=default_k)
 
 
 CHOICES: dict[str, tuple[str, ...]] = {

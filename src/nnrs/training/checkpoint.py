@@ -29,8 +29,8 @@ class Tally:
     """Sums over the windows of an epoch. The tensors stay on the device: reading them waits for it."""
 
     nats: Tensor | float = 0.0
-    predictions: Tensor | float = 0.0
-    neighbors: Tensor | float = 0.0
+    predictions: Tensor | int = 0
+    neighbors: Tensor | int = 0
     tokens: int = 0
     passes: int = 0
     windows: int = 0
@@ -39,8 +39,8 @@ class Tally:
         """The same as plain numbers."""
         return Tally(
             float(self.nats),
-            float(self.predictions),
-            float(self.neighbors),
+            int(self.predictions),
+            int(self.neighbors),
             self.tokens,
             self.passes,
             self.windows,

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,12 @@ class TrainingConfig:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name.replace('_', ' ')} must be at least 1, got {getattr(self, name)}.")
 
+    def resolved(self, device: torch.device) -> "TrainingConfig":
+        """The same with the precision that `auto` stands for on this device."""
+        if self.precision != "auto":
+            return self
+        return replace(self, precision="bf16" if device.type == "cuda" else "fp32")
+
 
 def perplexity_of(nats: float, tokens: int) -> float:
     """Exp of the mean negative log-likelihood."""
@@ -71,8 +77,9 @@ class Trainer:
     live: Live = field(init=False)
 
     def __post_init__(self) -> None:
-        parameters = [*self.model.parameters(), *self.policy.learned.values()]
-        optimizer = self.optimizer_config.build(parameters)
+        learned = list(self.policy.learned.values())
+        parameters = [*self.model.parameters(), *learned]
+        optimizer = self.optimizer_config.build(self.model.parameters(), learned)
         self.live = Live(self.model, self.policy, optimizer, Position(), Tally())
         self._parameters = parameters
         self._device = parameters[0].device
@@ -87,13 +94,14 @@ class Trainer:
             rate = self.optimizer_config.rate_for(position.epoch, num_epochs, position.drops)
             for group in self.live.optimizer.param_groups:
                 group["lr"] = rate
-            started = time.perf_counter()
+            started, before = time.perf_counter(), self.live.tally.tokens
             if not self._train_epoch(rates):
                 return False
             trained = time.perf_counter()
             valid_perplexity = self.validate(self.model)  # ℓ_i
+            self._check_finite(valid_perplexity, "validation perplexity")  # the last step may have ruined it
             metrics = self._metrics(rates, rate, valid_perplexity)
-            timing = self._timing(started, trained)
+            timing = self._timing(trained - started, trained, self.live.tally.tokens - before)
             self.policy.end_epoch(valid_perplexity)  # τ_{i+1}, against the best before this epoch
             improved = valid_perplexity < position.best_valid_perplexity
             position.best_valid_perplexity = min(position.best_valid_perplexity, valid_perplexity)
@@ -152,6 +160,7 @@ class Trainer:
             if index % BEAT == BEAT - 1 or index == len(self.windows) - 1:
                 self._beat(started, index + 1 - first)
             if position.window < len(self.windows) and self.should_stop():
+                self._check_finite(float(self.live.tally.nats), "training loss")
                 self.save(self.live)
                 return False
         return True
@@ -182,11 +191,7 @@ class Trainer:
     def _beat(self, started: float, windows: int) -> None:
         position, tally = self.live.position, self.live.tally
         nats = float(tally.nats)
-        if not math.isfinite(nats):
-            raise DivergenceError(
-                f"the training loss is no longer finite in epoch {position.epoch}, near window {position.window}. "
-                "The last checkpoint is from before. Lower --learning-rate, or the rates, and start again."
-            )
+        self._check_finite(nats, "training loss")
         per_window = tally.tokens / tally.windows
         record = Beat(
             epoch=position.epoch,
@@ -196,6 +201,14 @@ class Trainer:
         )
         for callback in self.callbacks:
             callback.batch_end(record)
+
+    def _check_finite(self, value: float, name: str) -> None:
+        position = self.live.position
+        if not math.isfinite(value):
+            raise DivergenceError(
+                f"the {name} is no longer finite in epoch {position.epoch}, near window {position.window}. "
+                "The last checkpoint is from before. Lower --learning-rate, or the rates, and start again."
+            )
 
     def _metrics(self, rates: Rates, learning_rate: float, valid_perplexity: float) -> EpochMetrics:
         tally = self.live.tally.read()
@@ -215,17 +228,14 @@ class Trainer:
             passes=tally.passes / tally.windows,
         )
 
-    def _timing(self, started: float, trained: float) -> EpochTiming:
-        seconds = trained - started
+    def _timing(self, seconds: float, trained: float, tokens: int) -> EpochTiming:
         return EpochTiming(
             epoch=self.live.position.epoch,
             train_seconds=seconds,
             valid_seconds=time.perf_counter() - trained,
-            tokens_per_second=self.live.tally.tokens / seconds,
+            tokens_per_second=tokens / seconds,  # of this session, where the epoch began in an earlier one
         )
 
     def _autocast(self) -> AbstractContextManager[object]:
-        bf16 = self.config.precision == "bf16" or (
-            self.config.precision == "auto" and self._device.type == "cuda"
-        )
+        bf16 = self.config.resolved(self._device).precision == "bf16"
         return torch.autocast(self._device.type, torch.bfloat16) if bf16 else nullcontext()

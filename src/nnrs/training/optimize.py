@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,10 +37,15 @@ class OptimizerConfig:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}.")
 
-    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """The live optimiser."""
+    def build(
+        self, parameters: Iterable[nn.Parameter], undecayed: Iterable[nn.Parameter] = ()
+    ) -> torch.optim.Optimizer:
+        """The live optimiser; `undecayed` parameters only move where they have a gradient."""
         make, _ = OPTIMIZERS[self.name]
-        return make(list(parameters), lr=self.learning_rate)
+        groups: list[dict[str, Any]] = [{"params": list(parameters)}]
+        if rest := list(undecayed):
+            groups.append({"params": rest, "weight_decay": 0.0})
+        return make(groups, lr=self.learning_rate)
 
     def rate_for(self, epoch: int, num_epochs: int, drops: int) -> float:
         """The learning rate of an epoch; `drops` counts the epochs so far that brought no improvement.

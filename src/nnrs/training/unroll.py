@@ -23,6 +23,12 @@ class Carry:
     state: State
     hidden: Float[Tensor, "batch hidden"] | None = None
 
+    def of_rows(self, rows: Int[Tensor, " rows"]) -> "Carry":
+        """What some of the rows hand on."""
+        return Carry(
+            tuple(part[rows] for part in self.state), None if self.hidden is None else self.hidden[rows]
+        )
+
     def detached(self) -> "Carry":
         """The same, cut off from the graph (truncated backpropagation)."""
         hidden = None if self.hidden is None else self.hidden.detach()
@@ -55,26 +61,51 @@ def unroll(
 
     Not `exact`: `passes` passes without gradient, each predicting from the inputs of the one before, then the pass
     that is trained on. `exact`: passes until the inputs stop changing. Position t is right once all before it are,
-    so that takes at most one pass per time step and ends where feeding one prediction at a time would; the last
-    pass changed nothing and is the one that is trained on.
+    so that takes at most one pass per time step and ends where feeding one prediction at a time would.
     """
     if not predicts:
         return _encode(model, policy, choice, choice.inputs(choice.gold), carry, masks, 1)
-    choice, positions = _predicted_positions(choice, carry)
+    if carry.hidden is None:
+        choice = choice.with_gold_start()
+    if exact:
+        inputs, done = _settled_inputs(model, policy, choice, carry, masks)
+        return _encode(model, policy, choice, inputs, carry, masks, done + 1)
     inputs = choice.inputs(choice.gold)
-    if not exact:
-        with torch.no_grad():
-            for _ in range(passes):
-                hidden = _encode(model, policy, choice, inputs, carry, masks, 1).hidden
-                inputs = choice.inputs(_predict(model, policy, choice, carry, hidden, positions))
-        return _encode(model, policy, choice, inputs, carry, masks, passes + 1)
-    for done in range(1, inputs.shape[1] + 2):
-        unrolled = _encode(model, policy, choice, inputs, carry, masks, done)
-        predictions = _predict(model, policy, choice, carry, unrolled.hidden.detach(), positions)
-        inputs, before = choice.inputs(predictions), inputs
-        if torch.equal(inputs, before):  # on a GPU this waits: the price of exactness
-            break
-    return unrolled
+    positions = positions_of(choice.takes_prediction, choice.prediction_capacity)
+    with torch.no_grad():
+        for _ in range(passes):
+            hidden = _encode(model, policy, choice, inputs, carry, masks, 1).hidden
+            inputs = choice.inputs(_predict(model, policy, choice, carry, hidden, positions, inputs))
+    return _encode(model, policy, choice, inputs, carry, masks, passes + 1)
+
+
+@torch.no_grad()
+def _settled_inputs(
+    model: SequenceModel, policy: InputPolicy, choice: Choice, carry: Carry, masks: Masks | None
+) -> tuple[Int[Tensor, "batch time"], int]:
+    """The inputs that no further pass would change, and the number of passes it took.
+
+    Rows do not hear of each other, so a row that has settled is left out of the next pass; and within a row nothing
+    up to its first changed input is predicted again. Most passes are therefore small ones.
+    """
+    inputs = choice.inputs(choice.gold)
+    rows = torch.arange(len(inputs), device=inputs.device)
+    changed_from = torch.full_like(rows, -1)  # everything is still to be predicted
+    time = torch.arange(inputs.shape[1], device=inputs.device)
+    done = 0
+    while len(rows):  # on a GPU this waits: the price of exactness
+        part, part_carry = choice.of_rows(rows), carry.of_rows(rows)
+        part_masks = None if masks is None else tuple(mask[rows] for mask in masks)
+        before = inputs[rows]
+        hidden = _encode(model, policy, part, before, part_carry, part_masks, 1).hidden
+        stale = part.takes_prediction & (time > changed_from[:, None])
+        after = part.inputs(_predict(model, policy, part, part_carry, hidden, positions_of(stale), before))
+        inputs[rows] = after
+        changed = after != before
+        moved = changed.any(dim=1)
+        rows, changed_from = rows[moved], changed[moved].int().argmax(dim=1)
+        done += 1
+    return inputs, done
 
 
 def window_loss(
@@ -82,13 +113,6 @@ def window_loss(
 ) -> Float[Tensor, ""]:
     """The mean negative log-likelihood of the targets, in nats per token (Eq. 1, with its sign turned)."""
     return F.cross_entropy(model.head(hidden).flatten(0, 1).float(), targets.flatten())
-
-
-def _predicted_positions(choice: Choice, carry: Carry) -> tuple[Choice, Int[Tensor, " n"]]:
-    """The flat positions whose input is a prediction, without the first column where nothing precedes it."""
-    if carry.hidden is None:
-        choice = choice.with_gold_start()
-    return choice, positions_of(choice.takes_prediction, choice.prediction_capacity)
 
 
 def _encode(
@@ -113,8 +137,9 @@ def _predict(
     carry: Carry,
     hidden: Float[Tensor, "batch time hidden"],
     positions: Int[Tensor, " n"],
+    inputs: Int[Tensor, "batch time"],
 ) -> Int[Tensor, "batch time"]:
-    """ŷ at `positions`, from the hidden vector before each; the output layer sees no other position."""
+    """`inputs` with ŷ at `positions`, from the hidden vector before each; the output layer sees no other position."""
     first = (
         hidden.new_zeros(hidden.shape[0], 1, hidden.shape[2])
         if carry.hidden is None
@@ -126,5 +151,5 @@ def _predict(
         tokens = logits.argmax(dim=-1)
     else:
         tokens = sample_tokens(logits, take(choice.prediction_uniform, positions))
-    flat = F.pad(choice.gold.flatten(), (0, 1))  # the extra place takes what pads `positions`
-    return flat.index_copy(0, positions, tokens)[:-1].view_as(choice.gold)
+    flat = F.pad(inputs.flatten(), (0, 1))  # the extra place takes what pads `positions`
+    return flat.index_copy(0, positions, tokens)[:-1].view_as(inputs)

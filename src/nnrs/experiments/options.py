@@ -1,0 +1,88 @@
+"""Options by name, laid over a config file: from `--method nnrs --schedule pulse` to a RunConfig."""
+
+from typing import Any
+
+from nnrs.experiments.config import RunConfig, read_config
+from nnrs.policies.methods import METHODS, Method, PolicyConfig
+from nnrs.registry import look_up
+from nnrs.schedules import Schedule
+
+# Which config setting each option sets. What is not given stays as --config or the defaults have it.
+SETTINGS = {
+    "data": "data.source",
+    "min_count": "data.min_count",
+    "max_vocabulary": "data.max_vocabulary",
+    "vectors": "vectors.source",
+    "protect": "vectors.protect",
+    "initialise": "vectors.initialise",
+    "method": "policy.method",
+    "k": "policy.k",
+    "rule": "policy.rule",
+    "temperature": "policy.temperature",
+    "granularity": "policy.granularity",
+    "replace": "policy.replace",
+    "draw": "policy.draw",
+    "predict": "policy.predict",
+    "unroll": "policy.unroll",
+    "passes": "policy.passes",
+    "search": "policy.search",
+    "transition_row": "policy.transition_row",
+    "transition_whole": "policy.transition_whole",
+    "model": "model.kind",
+    "preset": "model.preset",
+    "units": "model.units",
+    "layers": "model.layers",
+    "dropout": "model.dropout",
+    "optimizer": "optimizer.name",
+    "learning_rate": "optimizer.learning_rate",
+    "annealing": "optimizer.annealing",
+    "clip": "optimizer.clip",
+    "epochs": "training.epochs",
+    "batch_size": "training.batch_size",
+    "bptt": "training.bptt",
+    "precision": "training.precision",
+    "seed": "seed",
+}
+RATES = ("prediction_rate", "neighbor_rate")
+
+
+def configure(given: dict[str, Any]) -> RunConfig:
+    """The configuration of the file `given["config"]`, if any, with the other options laid over it."""
+    values = read_config(given["config"]) if "config" in given else {}
+    policy = values.setdefault("policy", {})
+    method = look_up(METHODS, given.get("method", policy.get("method", PolicyConfig().method)), "method")
+    _drop_dependents(values, given, method)
+    for option, setting in SETTINGS.items():
+        if option in given:
+            section, _, name = setting.rpartition(".")
+            table = values.setdefault(section, {}) if section else values
+            table[name] = given[option]
+    _lay_rates(policy, given, method)
+    return RunConfig.from_dict(values)
+
+
+def _drop_dependents(values: dict[str, Any], given: dict[str, Any], method: Method) -> None:
+    """What a config says of another preset, optimizer or method than the one asked for does not carry over."""
+    if "preset" in given:
+        for name in ("units", "dropout"):
+            values.get("model", {}).pop(name, None)
+    optimizer, policy = values.get("optimizer", {}), values["policy"]
+    if "name" in optimizer and given.get("optimizer", optimizer["name"]) != optimizer["name"]:
+        optimizer.pop("learning_rate", None)
+    if "method" in given and policy.get("method", given["method"]) != given["method"]:
+        for name in method.unused_settings():
+            policy.pop(name, None)
+        policy.pop("rule", None), policy.pop("temperature", None)
+
+
+def _lay_rates(policy: dict[str, Any], given: dict[str, Any], method: Method) -> None:
+    """ε and γ: --schedule shapes both, --prediction-rate and --neighbor-rate give their ends."""
+    unused = method.unused_settings()
+    for name in RATES:
+        before = policy.get(name) or {}
+        shape = given.get("schedule", before.get("shape", "exponential"))
+        if name in given:
+            parsed = Schedule.parse(given[name], shape)
+            policy[name] = {"shape": parsed.shape, "start": parsed.start, "end": parsed.end}
+        elif "schedule" in given and name not in unused:
+            policy[name] = {**before, "shape": shape}

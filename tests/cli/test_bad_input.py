@@ -1,0 +1,228 @@
+"""What a user can get wrong is refused with one line and exit code 2, and nothing is made or changed."""
+
+import json
+import os
+import shutil
+import struct
+
+import pytest
+
+# What is wrong -> the options that say so, after good ones, and what the one line must name.
+BAD_TRAINING = {
+    # texts
+    "empty file": ("--data {files}/empty.txt", "empty.txt", "0 lines"),
+    "missing split": ("--data {files}/unsplit", "unsplit", "valid.txt and test.txt missing"),
+    "wrong encoding": ("--data {files}/latin1.txt", "latin1.txt, line 7", "not UTF-8 at byte 127"),
+    "no such text": ("--data {files}/absent.txt", "absent.txt", "no such file"),
+    "misspelt corpus": ("--data synthetik", "synthetik", "Did you mean 'synthetic'?"),
+    "less than a batch": ("--batch-size 4000", "too few for a batch of 4000 rows"),
+    # vectors
+    "too narrow a row": (
+        "--vectors {files}/narrow.vec",
+        "narrow.vec, line 3",
+        "a word and 4 numbers, found 3",
+    ),
+    "truncated binary": ("--vectors {files}/short.bin", "short.bin", "row 2", "truncated"),
+    # numbers
+    "k of the vocabulary": ("--k 152", "k=152", "only 150 words"),
+    "rate above 1": ("--neighbor-rate 0:1.5", "[0, 1]", "1.5"),
+    # names (more of them, without a process each, in tests/experiments/test_config.py)
+    "method": ("--method ss-nrs", "unknown method 'ss-nrs'", "Did you mean 'ss-nnrs'?"),
+    "model": ("--model lstn", "unknown model 'lstn'", "Did you mean 'lstm'?"),
+    "device": ("--device gpu", "unknown device 'gpu'", "Use auto, cpu, cuda"),
+    "protected word": ("--protect Washington", "cannot protect 'Washington'", "not in the vocabulary"),
+    # contradictions
+    "bf16 on the CPU": ("--precision bf16 --device cpu", "bf16 is for GPUs", "--precision fp32"),
+    # configs
+    "config key": ("--config {files}/key.toml", "setting training 'epoch'", "Did you mean 'epochs'?"),
+    "config type": ("--config {files}/type.toml", "policy.method must be str, got 3"),
+    "config that is no TOML": ("--config {files}/broken.toml", "broken.toml", "line 2"),
+    # places
+    "below a file": ("--out {text}/run", "small.txt/run", "Not a directory"),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, text):
+    """One of each kind of bad file."""
+    folder = tmp_path_factory.mktemp("bad")
+    (folder / "unsplit").mkdir()
+    shutil.copy(text, folder / "unsplit" / "train.txt")
+    (folder / "empty.txt").touch()
+    lines = [b"nineteen bytes here"] * 30  # 20 with the line end, so that line 7 begins at byte 120
+    lines[6] = b"coffee " + "é".encode("latin-1")
+    (folder / "latin1.txt").write_bytes(b"\n".join(lines) + b"\n")
+    row = "{} 0.1 0.2 0.3 0.4\n".format
+    (folder / "narrow.vec").write_text(row("w000") + row("w001") + "w002 0.1 0.2 0.3\n")
+    rows = b"".join(word + struct.pack("<4f", 1, 2, 3, 4) for word in (b"w000 ", b"w001 "))
+    (folder / "short.bin").write_bytes(b"2 4\n" + rows[:-3])
+    (folder / "key.toml").write_text("[training]\nepoch = 3\n")
+    (folder / "type.toml").write_text("[policy]\nmethod = 3\n")
+    (folder / "broken.toml").write_text("[training]\nepochs 3\n")
+    return folder
+
+
+def contents(folder):
+    """Every file below a folder, byte for byte."""
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def assert_refused(done, *named):
+    """Exit code 2, nothing on standard output, and one line that names what is wrong."""
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr.startswith("error: "), done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    for part in named:
+        assert part in done.stderr
+
+
+@pytest.fixture(scope="module")
+def trainings(nnrs_each, files, text, tiny, tmp_path_factory):
+    """Every bad training tried, and the folder that each was to make."""
+    folder = tmp_path_factory.mktemp("out")
+    commands, outs = {}, {}
+    for case, (options, *_) in BAD_TRAINING.items():
+        outs[case] = folder / case.replace(" ", "-")
+        good = ["train", *tiny, "--epochs", 2, "--data", text, "--out", outs[case]]
+        commands[case] = [*good, *options.format(files=files, text=text).split()]
+    done = nnrs_each(commands)
+    return {case: (done[case], outs[case]) for case in BAD_TRAINING}
+
+
+@pytest.mark.parametrize("case", BAD_TRAINING)
+def test_bad_training_is_refused_and_leaves_nothing(case, trainings):
+    done, out = trainings[case]
+    assert_refused(done, *BAD_TRAINING[case][1:])
+    assert not out.exists()
+
+
+def newest_checkpoint(run):
+    return max(run.glob("checkpoint-*.safetensors"))
+
+
+def intact(run):
+    """Nothing is done to this run."""
+
+
+def truncated(run):
+    path = newest_checkpoint(run)
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flipped(run):
+    """One bit of one weight."""
+    path = newest_checkpoint(run)
+    data = bytearray(path.read_bytes())
+    data[-200] ^= 1
+    path.write_bytes(data)
+
+
+def altered(run):
+    """The JSON beside the tensors, still well-formed."""
+    path = newest_checkpoint(run).with_suffix(".json")
+    path.write_text(path.read_text().replace('"best_epoch": 2', '"best_epoch": 1'))
+
+
+def edit_config(run, section, **values):
+    path = run / "config.json"
+    config = json.loads(path.read_text())
+    (config[section] if section else config).update(values)
+    path.write_text(json.dumps(config))
+
+
+def from_the_future(run):
+    edit_config(run, None, format=99)
+
+
+def widened(run):
+    edit_config(run, "model", units=32)
+
+
+def with_damaged_best(run):
+    path = max(run.glob("best-*.safetensors"))
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def without_config(run):
+    (run / "config.json").unlink()
+
+
+OFFER = ("checkpoint-000000082", "--resume --previous")  # the one before the newest: two epochs of 41 windows
+
+# What was done to a finished run -> the command that meets it, and what its one line must name.
+BAD_RUNS = {
+    "run that exists": (intact, "train {tiny} --data {text} --out {run}", "exists already", "--resume"),
+    "resume with options": (intact, "train --out {run} --resume --bptt 5", "leave --bptt out"),
+    "truncated": (truncated, "train --out {run} --resume", "000123.safetensors is damaged", *OFFER),
+    "flipped": (flipped, "train --out {run} --resume", "000123.safetensors is damaged", *OFFER),
+    "altered": (altered, "train --out {run} --resume", "000123.json is damaged", *OFFER),
+    "newer format": (from_the_future, "train --out {run} --resume", "run format 99", "Update nnrs"),
+    "edited config": (widened, "train --out {run} --resume", "do not fit the model in its config.json"),
+    "damaged best": (with_damaged_best, "generate {run}", "best-000000123.safetensors is damaged"),
+    "no run": (without_config, "evaluate {run}", "not a run directory", "config.json"),
+    "split": (intact, "evaluate {run} --split tets", "unknown split 'tets'", "Did you mean 'test'?"),
+    "unknown word": (
+        intact,
+        "neighbors --data {text} w001 Washington",
+        "'Washington' is not in the vocabulary",
+    ),
+    "schedule": (intact, "schedule --schedule liner", "unknown schedule shape 'liner'", "mean 'linear'?"),
+    "schedule without epochs": (intact, "schedule --epochs 0", "epochs must be at least 1, got 0"),
+}
+
+
+@pytest.fixture(scope="module")
+def encounters(nnrs_each, finished, text, tiny, tmp_path_factory):
+    """Every command tried on its damaged run: the outcome, the run before and the run after."""
+    folder = tmp_path_factory.mktemp("runs")
+    commands, before = {}, {}
+    for case, (damage, command, *_) in BAD_RUNS.items():
+        run = folder / case.replace(" ", "-")
+        shutil.copytree(finished, run)
+        damage(run)
+        before[case] = contents(run)
+        commands[case] = command.format(run=run, text=text, tiny=" ".join(tiny)).split()
+    done = nnrs_each(commands)
+    return {case: (done[case], before[case], contents(folder / case.replace(" ", "-"))) for case in BAD_RUNS}
+
+
+@pytest.mark.parametrize("case", BAD_RUNS)
+def test_a_run_that_cannot_be_used_is_refused_and_not_touched(case, encounters):
+    done, before, after = encounters[case]
+    assert_refused(done, *BAD_RUNS[case][2:])
+    assert after == before
+
+
+def test_a_loss_that_explodes_stops_the_run_before_it_is_saved(nnrs, text, tiny, tmp_path):
+    # One window an epoch, so that it is the validation that meets the ruined weights.
+    options = f"--method mle --bptt 1000 --learning-rate 1e30 --data {text} --out {tmp_path / 'run'}"
+    done = nnrs("train", *tiny, *options.split())
+    assert done.returncode == 2
+    assert "perplexity is no longer finite in epoch 0" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.json", "vocabulary.json"]
+
+
+def test_a_read_only_disk_is_named_and_can_still_be_read(nnrs_each, finished, text, tiny, disk):
+    place = disk("size=4m")
+    shutil.copytree(finished, place / "run")
+    disk("ro")
+    before = contents(place)
+    commands = {
+        "start": ["train", *tiny, "--data", text, "--out", place / "new"],
+        "resume": ["train", "--out", place / "run", "--resume", "--previous"],
+        "read": ["evaluate", place / "run"],
+    }
+    done = nnrs_each(commands)
+    assert_refused(done["start"], f"{place / 'new'}: Read-only file system")
+    assert_refused(done["resume"], f"{place / 'run'}: Read-only file system")
+    assert done["read"].returncode == 0
+    assert contents(place) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind root")
+def test_a_folder_without_permission_is_named(nnrs, text, tiny, tmp_path):
+    tmp_path.chmod(0o500)
+    done = nnrs("train", *tiny, "--data", text, "--out", tmp_path / "run")
+    tmp_path.chmod(0o700)
+    assert_refused(done, f"{tmp_path / 'run'}: Permission denied")

@@ -1,0 +1,259 @@
+"""A configuration goes to plain values and back, and says what is wrong with those it cannot take."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnrs.errors import ConfigError
+from nnrs.experiments.config import RunConfig, read_config, settings_of
+from nnrs.experiments.options import configure
+from nnrs.experiments.prepare import choose_device, located
+from nnrs.models.base import PRESETS, ModelConfig
+from nnrs.policies.methods import METHODS
+from nnrs.schedules import SHAPES, Schedule
+
+BAD = {
+    "section": ({"trainin": {}}, "unknown config setting 'trainin'. Did you mean 'training'?"),
+    "key": ({"training": {"epoch": 3}}, "unknown config setting training 'epoch'. Did you mean 'epochs'?"),
+    "model key": ({"model": {"unit": 3}}, "unknown config setting model 'unit'. Did you mean 'units'?"),
+    "rate key": (
+        {"policy": {"neighbor_rate": {"begin": 0.1}}},
+        "unknown config setting policy.neighbor_rate 'begin'.",
+    ),
+    "preset": ({"model": {"preset": "larg"}}, "unknown preset 'larg'. Did you mean 'large'?"),
+    "annealing": ({"optimizer": {"annealing": "cosin"}}, "unknown annealing 'cosin'. Did you mean 'cosine'?"),
+    "granularity": ({"policy": {"granularity": "tokens"}}, "unknown granularity 'tokens'."),
+    "unroll": ({"policy": {"unroll": "exakt"}}, "unknown unroll 'exakt'. Did you mean 'exact'?"),
+    "text for a number": ({"training": {"epochs": "many"}}, "training.epochs must be int, got 'many'"),
+    "truth for a number": ({"training": {"epochs": True}}, "training.epochs must be int, got True"),
+    "fraction for a count": ({"policy": {"k": 2.5}}, "policy.k must be int, got 2.5"),
+    "number for a name": ({"policy": {"method": 3}}, "policy.method must be str, got 3"),
+    "list for a name": ({"model": {"preset": ["tiny"]}}, "model.preset must be str, got ['tiny']"),
+    "number for a table": ({"data": 3}, "data must be a table of source, min_count, max_vocabulary, got 3"),
+    "text for a rate": (
+        {"policy": {"neighbor_rate": "0:0.2"}},
+        "policy.neighbor_rate must be a table of shape, start, end, got '0:0.2'",
+    ),
+    "text for a list": ({"vectors": {"protect": "not"}}, "vectors.protect must be a list, got 'not'"),
+    "numbers in a list": ({"vectors": {"protect": ["not", 3]}}, "vectors.protect must be str, got 3"),
+    "rate below 0": ({"policy": {"neighbor_rate": {"start": -0.1}}}, "start must be a probability in [0, 1]"),
+    "rate of nan": ({"policy": {"prediction_rate": {"end": float("nan")}}}, "probability in [0, 1], got nan"),
+    "rate of another method": (
+        {"policy": {"method": "mle", "neighbor_rate": {}}},
+        "'mle' has no neighbor-rate: leave it out, or use one of nnrs",
+    ),
+    "temperature of 0": ({"policy": {"temperature": 0}}, "temperature must be positive and finite, got 0.0"),
+    "temperature of nan": ({"policy": {"temperature": float("nan")}}, "positive and finite, got nan"),
+    "endless temperature": ({"policy": {"temperature": float("inf")}}, "positive and finite, got inf"),
+    "dropout of 1": ({"model": {"dropout": 1}}, "dropout must be in [0, 0.99], got 1.0"),
+    "learning rate of nan": ({"optimizer": {"learning_rate": float("nan")}}, "must be positive, got nan"),
+    "no epochs": ({"training": {"epochs": 0}}, "epochs must be at least 1, got 0"),
+    "negative seed": ({"seed": -1}, "seed must be in [0, 2^63), got -1"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_setting_is_named(case):
+    values, message = BAD[case]
+    with pytest.raises(ConfigError) as caught:
+        RunConfig.from_dict(values)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+rates = st.builds(Schedule, st.sampled_from(sorted(SHAPES)), st.floats(0, 1), st.floats(0, 1))
+models = st.builds(
+    ModelConfig.preset,
+    st.sampled_from(["lstm", "gru", "highway", "transformer"]),
+    st.sampled_from(sorted(PRESETS)),
+    layers=st.integers(1, 4),
+    tied=st.booleans(),
+)
+
+
+@given(rate=rates, model=models, k=st.none() | st.integers(0, 50), seed=st.integers(0, 2**63 - 1))
+def test_a_config_survives_the_way_through_json(rate, model, k, seed):
+    default = RunConfig()
+    config = replace(
+        default,
+        policy=replace(default.policy, neighbor_rate=rate, k=k),
+        model=model,
+        vectors=replace(default.vectors, protect=("not", "no")),
+        seed=seed,
+    )
+    assert RunConfig.from_dict(json.loads(json.dumps(config.as_dict()))) == config
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_defaults_of_every_method_survive_the_way_through_json(method):
+    config = RunConfig.from_dict({"policy": {"method": method}})
+    assert RunConfig.from_dict(json.loads(json.dumps(config.as_dict()))) == config
+
+
+def test_no_values_give_the_default_config():
+    assert RunConfig.from_dict({}) == RunConfig()
+
+
+def test_the_values_passed_in_are_left_alone():
+    values = {"model": {"preset": "tiny"}, "vectors": {"protect": ["not"]}}
+    RunConfig.from_dict(values)
+    assert values == {"model": {"preset": "tiny"}, "vectors": {"protect": ["not"]}}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_gives_a_size_that_single_settings_replace(preset):
+    plain = RunConfig.from_dict({"model": {"kind": "gru", "preset": preset}}).model
+    assert plain == replace(PRESETS[preset], kind="gru")
+    changed = RunConfig.from_dict({"model": {"kind": "gru", "preset": preset, "units": 24}}).model
+    assert changed == replace(plain, units=24)
+
+
+def test_whole_numbers_pass_for_fractions():
+    config = RunConfig.from_dict({"optimizer": {"learning_rate": 3}, "model": {"dropout": 0}})
+    assert config.optimizer.learning_rate == 3.0
+    assert isinstance(config.optimizer.learning_rate, float)
+    assert isinstance(config.model.dropout, float)
+
+
+TOML = """
+seed = 7
+[data]
+source = "synthetic"
+[policy]
+method = "nnrs"
+neighbor_rate = {shape = "linear", end = 0.3}
+[model]
+preset = "tiny"
+units = 32
+[training]
+epochs = 3
+"""
+
+
+def test_toml_and_json_say_the_same(tmp_path):
+    toml, twin = tmp_path / "config.toml", tmp_path / "config.json"
+    toml.write_text(TOML)
+    values = read_config(toml)
+    twin.write_text(json.dumps(values))
+    assert read_config(twin) == values
+    config = RunConfig.from_dict(values)
+    assert (config.seed, config.model.units, config.model.dropout) == (7, 32, 0.1)
+    assert config.policy.neighbor_rate == Schedule("linear", 0.0, 0.3)
+    assert config.policy.prediction_rate is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.toml", b"[training]\nepochs 3\n", "line 2"),
+        ("a.json", b'{\n"training" 3}', "line 2"),
+        ("a.json", b"[1, 2]", "must hold a table of settings"),
+        ("a.toml", b'source = "caf\xe9"', "can't decode"),
+        ("a.toml", b"policy = 3", "policy must be a table of method"),
+        ("a.toml", b"[trainig]", "Did you mean 'training'?"),
+    ],
+)
+def test_a_config_file_that_cannot_be_read_is_named(name, content, message, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        read_config(tmp_path / name)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_config_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"absent\.toml.*No such file"):
+        read_config(tmp_path / "absent.toml")
+
+
+def test_a_runs_record_of_how_it_was_made_is_no_setting():
+    values = RunConfig().as_dict()
+    record = {"format": 1, "names": {}, "text_sha256": "ab", "environment": {}}
+    assert settings_of({**values, **record}) == values
+
+
+def configured(tmp_path, values, **options):
+    """What `nnrs train --config` makes of a config and options."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    return configure({"config": path, **options})
+
+
+BAD_OPTIONS = {
+    "method": ("nrs", "unknown method 'nrs'. Did you mean 'nnrs'?"),
+    "preset": ("smal", "unknown preset 'smal'. Did you mean 'small'?"),
+    "schedule": ("liner", "unknown schedule shape 'liner'. Did you mean 'linear'?"),
+    "rule": ("pros", "unknown temperature rule 'pros'. Did you mean 'prose'?"),
+    "optimizer": ("adam", "unknown optimizer 'adam'. Did you mean 'adamw'?"),
+    "neighbor_rate": ("0:1.5", "must be a probability in [0, 1], got 1.5"),
+    "prediction_rate": ("0:half", "a rate is START:END or one number, such as 0:0.2; got '0:half'"),
+}
+
+
+@pytest.mark.parametrize("option", BAD_OPTIONS)
+def test_a_bad_option_is_named(option):
+    value, message = BAD_OPTIONS[option]
+    with pytest.raises(ConfigError) as caught:
+        configure({option: value})
+    assert message in str(caught.value)
+
+
+def test_an_option_overrides_the_config(tmp_path):
+    config = configured(tmp_path, {"training": {"epochs": 3, "bptt": 9}, "seed": 2}, epochs=5, method="nnrs")
+    assert (config.training.epochs, config.training.bptt, config.seed) == (5, 9, 2)
+    assert config.policy.method == "nnrs"
+
+
+def test_a_preset_overrides_the_size_of_a_config_and_leaves_the_rest(tmp_path):
+    whole = RunConfig.from_dict({"model": {"kind": "gru", "preset": "tiny", "layers": 3}}).as_dict()
+    model = configured(tmp_path, whole, preset="medium").model
+    assert (model.kind, model.units, model.dropout, model.layers) == ("gru", 640, 0.5, 3)
+    assert configured(tmp_path, whole, preset="medium", units=100).model.units == 100
+
+
+def test_another_optimizer_does_not_inherit_a_learning_rate(tmp_path):
+    whole = RunConfig().as_dict()
+    assert configured(tmp_path, whole).optimizer.learning_rate == 20.0
+    assert configured(tmp_path, whole, optimizer="adamw").optimizer.learning_rate == 0.001
+    assert configured(tmp_path, whole, optimizer="sgd").optimizer.learning_rate == 20.0
+    own = {"optimizer": {"learning_rate": 0.5}}  # names no optimizer that it would belong to
+    assert configured(tmp_path, own, optimizer="adamw").optimizer.learning_rate == 0.5
+
+
+def test_a_schedule_shapes_the_rates_of_a_config_and_keeps_their_ends(tmp_path):
+    rates = {"policy": {"neighbor_rate": {"shape": "linear", "start": 0.1, "end": 0.3}}}
+    config = configured(tmp_path, rates, schedule="static", prediction_rate="0:0.5")
+    assert config.policy.neighbor_rate == Schedule("static", 0.1, 0.3)
+    assert config.policy.prediction_rate == Schedule("static", 0.0, 0.5)
+    assert configure({"schedule": "pulse", "method": "mle"}).policy.neighbor_rate is None
+
+
+def test_paths_become_absolute_and_built_in_names_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("text.txt", "synthetic", "vectors.bin"):
+        (tmp_path / name).touch()
+    config = located(configure({"data": "text.txt", "vectors": "vectors.bin"}))
+    assert config.data.source == str(tmp_path / "text.txt")
+    assert config.vectors.source == str(tmp_path / "vectors.bin")
+    assert (
+        located(configure({"data": "synthetic"})).data.source == "synthetic"
+    )  # as everywhere, the built-in one
+
+
+@pytest.mark.parametrize("name", ["cuda:1", "cuda:7"])
+def test_a_gpu_that_is_not_there_is_named(name, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert choose_device("cuda:0") == torch.device("cuda", 0)
+    with pytest.raises(ConfigError, match=f"'{name}' is not there: this machine's CUDA devices number 1"):
+        choose_device(name)
+
+
+@pytest.mark.parametrize(("name", "message"), [("gpu", "unknown device"), ("meta", "not supported")])
+def test_a_device_of_no_known_kind_is_named(name, message):
+    with pytest.raises(ConfigError, match=message):
+        choose_device(name)

@@ -1,0 +1,244 @@
+"""The files of a run: whole or not there, two checkpoints and their best, and errors that name the file."""
+
+import json
+
+import pytest
+import torch
+from safetensors import SafetensorError
+
+from nnrs.errors import RunError
+from nnrs.run_directory import FORMAT, RunDirectory, write_atomically
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory.create(tmp_path / "run", {"seed": 3})
+
+
+def names(run):
+    return sorted(path.name for path in run.path.iterdir())
+
+
+def steps(run, kind):
+    """The steps of the checkpoints (or bests) that are whole."""
+    return [int(path.stem.rpartition("-")[2]) for path in sorted(run.path.glob(f"{kind}-*.json"))]
+
+
+def save(run, step, best=False):
+    tensors = {"weight": torch.full((3,), float(step))}
+    if best:
+        run.write_best(tensors, {"step": step})
+    run.write_checkpoint(tensors, {"step": step, "note": "ö"})
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), SafetensorError("I/O: no space left")]
+)
+def test_a_failing_writer_leaves_the_old_file_and_no_other(error, tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+
+    def half_write(temporary):
+        temporary.write_text("ne")
+        raise error
+
+    with pytest.raises(RunError, match=r"cannot write .*/file\.txt: .*[Nn]o space left") as caught:
+        write_atomically(path, half_write)
+    assert "\n" not in str(caught.value)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_any_other_error_of_a_writer_leaves_the_old_file_too(tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+
+    def interrupted(temporary):
+        temporary.write_text("ne")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, interrupted)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"cannot write .*/file/below: Not a directory"):
+        write_atomically(tmp_path / "file" / "below", lambda path: path.write_text("x"))
+    with pytest.raises(RunError, match=r"cannot write .*/file/run: Not a directory"):
+        RunDirectory.create(tmp_path / "file" / "run", {})
+
+
+def test_a_new_run_holds_its_config_and_the_format(run):
+    assert json.loads((run.path / "config.json").read_text()) == {"format": FORMAT, "seed": 3}
+    assert RunDirectory.open(run.path).config()["seed"] == 3
+
+
+def test_an_existing_run_or_file_is_never_overwritten(run, tmp_path):
+    before = (run.path / "config.json").read_bytes()
+    (tmp_path / "file").write_text("mine")
+    for path in (run.path, tmp_path / "file"):
+        with pytest.raises(RunError, match="exists already and is not overwritten"):
+            RunDirectory.create(path, {"seed": 4})
+    assert (run.path / "config.json").read_bytes() == before
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_empty_folder_may_become_a_run(tmp_path):
+    (tmp_path / "run").mkdir()
+    assert RunDirectory.create(tmp_path / "run", {"seed": 4}).config()["seed"] == 4
+
+
+@pytest.mark.parametrize("found", [99, "1", None])
+def test_a_format_that_is_not_known_is_refused(run, found):
+    (run.path / "config.json").write_text(json.dumps({"format": found}))
+    with pytest.raises(RunError, match=f"has run format {found}; this version of nnrs reads up to 1"):
+        RunDirectory.open(run.path)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(RunError, match=r"is not a run directory: it has no config\.json"):
+            RunDirectory.open(path)
+
+
+def test_records_come_back_in_order_without_a_torn_last_line(run):
+    assert run.records("metrics") == []
+    for epoch in range(2):
+        run.append("metrics", {"epoch": epoch, "word": "ñ"})
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write('{"epoch": 2, "wo')
+    assert run.records("metrics") == [{"epoch": 0, "word": "ñ"}, {"epoch": 1, "word": "ñ"}]
+
+
+@pytest.mark.parametrize("damage", [b"{oops}\n", b"\xff\n"], ids=["not JSON", "not UTF-8"])
+def test_a_damaged_record_is_an_error_that_names_the_file(run, damage):
+    run.append("metrics", {"epoch": 0})
+    with (run.path / "metrics.jsonl").open("ab") as file:
+        file.write(damage)
+    with pytest.raises(RunError, match=r"cannot read .*metrics\.jsonl"):
+        run.records("metrics")
+
+
+def test_the_newest_two_checkpoints_are_kept(run):
+    assert run.checkpoint() is None
+    for step in (10, 20, 30):
+        save(run, step)
+    assert steps(run, "checkpoint") == [20, 30]
+    tensors, state = run.checkpoint()
+    assert state == {"step": 30, "note": "ö"}
+    assert torch.equal(tensors["weight"], torch.full((3,), 30.0))
+    assert run.checkpoint(previous=True)[1]["step"] == 20
+
+
+def test_there_is_no_previous_to_a_single_checkpoint(run):
+    save(run, 10)
+    assert run.checkpoint(previous=True) is None
+
+
+def test_the_best_of_every_kept_checkpoint_is_kept(run):
+    for step, best in ((10, True), (20, True), (30, False), (40, True), (50, True)):
+        save(run, step, best)
+        assert run.best()[1]["step"] == max(at for at in (10, 20, 40, 50) if at <= step)
+    assert steps(run, "checkpoint") == [40, 50]
+    assert steps(run, "best") == [40, 50]
+    save(run, 60)
+    assert steps(run, "best") == [50]  # the best of 50 and of 60
+
+
+def test_going_back_forgets_what_came_later_and_what_a_kill_left(run):
+    for epoch, step in enumerate((10, 20, 30)):
+        run.append("metrics", {"epoch": epoch})
+        run.append("timing", {"epoch": epoch})
+        save(run, step, best=True)
+    (run.path / ".best-000000040.json.77.tmp").touch()
+    (run.path / "best-000000040.safetensors").touch()  # its JSON was never written
+    run.write_vocabulary({"words": []})
+    run.table_path.touch()
+    run.forget_after(step=20, epochs=2)
+    assert names(run) == [
+        "best-000000020.json",
+        "best-000000020.safetensors",
+        "checkpoint-000000020.json",
+        "checkpoint-000000020.safetensors",
+        "config.json",
+        "metrics.jsonl",
+        "neighbors.safetensors",
+        "timing.jsonl",
+        "vocabulary.json",
+    ]
+    assert run.records("metrics") == run.records("timing") == [{"epoch": 0}, {"epoch": 1}]
+
+
+def damage_tensors(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def truncate_tensors(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def remove_tensors(path):
+    path.unlink()
+
+
+def alter_state(path):
+    proof = path.with_suffix(".json")
+    proof.write_text(proof.read_text().replace('"step": 30', '"step": 29'))
+
+
+def tear_state(path):
+    proof = path.with_suffix(".json")
+    proof.write_text(proof.read_text()[:-10])
+
+
+def empty_state(path):
+    path.with_suffix(".json").write_text("[]")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (damage_tensors, r"000030\.safetensors is damaged"),
+        (truncate_tensors, r"000030\.safetensors is damaged"),
+        (remove_tensors, r"000030\.safetensors is missing"),
+        (alter_state, r"000030\.json is damaged"),
+        (tear_state, r"cannot read .*000030\.json"),
+        (empty_state, r"000030\.json is damaged"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_by_name_and_the_previous_offered(run, damage, message):
+    for step in (20, 30):
+        save(run, step, best=True)
+    damage(run.path / "checkpoint-000000030.safetensors")
+    with pytest.raises(RunError, match=message) as caught:
+        run.checkpoint()
+    assert "checkpoint-000000020 is there as well: continue from it with --resume --previous." in str(
+        caught.value
+    )
+    assert run.checkpoint(previous=True)[1]["step"] == 20
+
+
+def test_an_only_checkpoint_that_is_damaged_offers_none(run):
+    save(run, 10)
+    damage_tensors(run.path / "checkpoint-000000010.safetensors")
+    with pytest.raises(RunError, match="is damaged") as caught:
+        run.checkpoint()
+    assert "--previous" not in str(caught.value)
+
+
+def test_a_run_without_a_best_says_how_to_get_one(run):
+    with pytest.raises(
+        RunError, match=r"no trained model yet: continue it with `nnrs train --out .*run --resume`"
+    ):
+        run.best()
+
+
+def test_a_summary_is_there_when_the_run_is_finished(run):
+    assert run.summary() is None
+    run.write_summary({"test_perplexity": 81.2})
+    assert run.summary() == {"test_perplexity": 81.2}
