@@ -9,7 +9,8 @@ from nnrs.policies.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 CARDS = sorted((ROOT / "docs" / "methods").glob("*.md"))
-PAGES = [*CARDS, ROOT / "docs" / "paper.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+README = ROOT / "README.md"
+PAGES = [*CARDS, README, *(ROOT / "docs").glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 SECTIONS = ["How to use", "Suggested settings", "Details", "What to watch for", "Attribution"]
 
 
@@ -26,7 +27,7 @@ def test_a_card_has_the_five_sections_in_order(name):
     assert f"--method {name} " in text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_within_the_project_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if "://" in target:
@@ -44,7 +45,7 @@ def test_anchors_that_the_code_names_exist():
             assert f'<a id="{anchor}"></a>' in paper, f"{module.name} names #{anchor}"
 
 
-@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.stem)
+@pytest.mark.parametrize("card", [*CARDS, README], ids=lambda card: f"{card.parent.name}/{card.stem}")
 def test_the_python_in_a_card_runs(card, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block in re.findall(r"^```python\n(.*?)^```", card.read_text(), re.MULTILINE | re.DOTALL):

@@ -87,7 +87,7 @@ def _report(results: dict[str, Any], folder: Path) -> None:
         [str(epoch), *(f"{curve[epoch]['valid_perplexity']:.1f}" for curve in curves.values())]
         for epoch in range(len(curves["mle"]))
     ]
-    printed.print(table("Validation perplexity by epoch (lower is better)", ["epoch", *curves], by_epoch))
+    printed.print(table("Validation perplexity (lower is better)", ["epoch", *curves], by_epoch))
     tests = [["test", *(f"{summary['test_perplexity']:.1f}" for _, summary in results.values())]]
     printed.print(table("Test perplexity, one seed, a tiny model", ["", *curves], tests))
     printed.print("One seed and a few epochs decide nothing: these figures name no winner.")
