@@ -20,6 +20,10 @@ from safetensors import SafetensorError
 from nnrs.errors import RunError
 
 FORMAT = 1
+ADVICE = {
+    "write": "What was there before is untouched. Mend it and try again; a run goes on with --resume.",
+    "read": "Check the path and its permissions.",
+}
 Json = dict[str, Any]
 
 
@@ -51,7 +55,7 @@ def _explained(path: Path, doing: str = "write") -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:  # a full disk under `save_file` is one of the latter
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise RunError(f"cannot {doing} {path}: {reason}. What was there before is untouched.") from None
+        raise RunError(f"cannot {doing} {path}: {reason}. {ADVICE[doing]}") from None
 
 
 def _sha256(path: Path) -> str:

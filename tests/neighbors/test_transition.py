@@ -23,7 +23,7 @@ def filled(table):
 
 
 def test_top_successors_are_worked_by_hand():
-    table = transition_table(TEXT, 5, 2, REPLACEABLE)
+    table = transition_table(TEXT, 2, REPLACEABLE)
     assert filled(table) == [[], [], [(B, 0.4), (C, 0.2)], [(A, 0.666667), (C, 0.333333)], []]
     assert table.replaceable.tolist() == [False, False, True, True, False]
     assert table.ids.tolist() == [
@@ -36,14 +36,14 @@ def test_top_successors_are_worked_by_hand():
 
 
 def test_at_temperature_one_the_softmax_gives_the_renormalised_row():
-    table = transition_table(TEXT, 5, 2, REPLACEABLE)
+    table = transition_table(TEXT, 2, REPLACEABLE)
     assert [round(p, 6) for _, _, p in table.row(A, 1.0)] == [round(2 / 3, 6), round(1 / 3, 6)]
-    table = transition_table(TEXT, 5, 1, REPLACEABLE)
+    table = transition_table(TEXT, 1, REPLACEABLE)
     assert [p for _, _, p in table.row(A, 1.0)] == [1.0]
 
 
 def test_the_rows_of_the_previous_token_exist_for_protected_ones_too():
-    table = transition_table(TEXT, 5, 2, REPLACEABLE, rows="previous")
+    table = transition_table(TEXT, 2, REPLACEABLE, rows="previous")
     # After a the words a and c tie, and the lower id comes first; after <eos> comes a, after <unk> b.
     third = round(1 / 3, 6)
     assert filled(table) == [
@@ -57,7 +57,7 @@ def test_the_rows_of_the_previous_token_exist_for_protected_ones_too():
 
 def test_the_class_method_is_the_same_table():
     ours = NeighborTable.from_transitions(TEXT.int(), replaceable=REPLACEABLE, k=2)
-    theirs = transition_table(TEXT, 5, 2, REPLACEABLE)
+    theirs = transition_table(TEXT, 2, REPLACEABLE)
     assert torch.equal(ours.ids, theirs.ids)
     assert torch.equal(ours.similarities, theirs.similarities)
 
@@ -69,7 +69,7 @@ def test_tables_and_whole_rows_equal_a_plain_count(rows, ids, k, data):
     protected = set(data.draw(st.lists(st.integers(0, 7), max_size=2)))
     replaceable = torch.tensor([word not in protected for word in range(8)])
     pairs = Counter(pairwise(ids))
-    table = transition_table(torch.tensor(ids), 8, k, replaceable, rows=rows)
+    table = transition_table(torch.tensor(ids), k, replaceable, rows=rows)
     whole = TransitionRows.of(torch.tensor(ids), replaceable, rows=rows)
     for row in range(8):
         allowed = {
@@ -113,12 +113,12 @@ def test_counts_stay_sparse():
 
 
 def test_k_zero_is_an_empty_table():
-    table = transition_table(TEXT, 5, 0, REPLACEABLE)
+    table = transition_table(TEXT, 0, REPLACEABLE)
     assert table.ids.shape == (5, 0)
 
 
 def test_bad_settings_are_refused():
     with pytest.raises(ConfigError, match=r"k=3 .* only 3 words"):
-        transition_table(TEXT, 5, 3, REPLACEABLE)
+        transition_table(TEXT, 3, REPLACEABLE)
     with pytest.raises(ConfigError, match=r"unknown transition row 'previus'\. Did you mean 'previous'"):
         TransitionRows.of(TEXT, REPLACEABLE, rows="previus")

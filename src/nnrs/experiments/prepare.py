@@ -97,8 +97,10 @@ class Parts:
 
     @property
     def vectors_fingerprint(self) -> str | None:
-        """sha256 of the vectors, where there are any."""
-        return fingerprint_of(self.vectors.vectors) if self.vectors else None
+        """sha256 of the vectors that came from a file; those from the text are as good as its own fingerprint."""
+        if self.vectors is None or self.config.vectors.source == "corpus":
+            return None
+        return fingerprint_of(self.vectors.vectors)
 
     @property
     def signature(self) -> str:

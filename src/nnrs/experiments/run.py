@@ -85,9 +85,8 @@ class Run:
         valid_share = len(self.parts.text.ids["valid"]) / len(self.parts.text.ids["train"])
         seconds = sum(per_epoch) * windows * (1 + valid_share / 3)  # validation is forward only
         parameters = sum(parameter.numel() for parameter in self.parts.model.parameters())
-        moments = (
-            8 * parameters if self.parts.config.optimizer.name == "adamw" else 0
-        )  # not there before a step
+        adaptive = self.parts.config.optimizer.name == "adamw"
+        moments = 8 * parameters if adaptive else 0  # made by the first step, so not yet in the peak
         return Estimate(seconds, _peak_bytes(self.parts.model) + moments, parameters)
 
     def finish(
@@ -211,11 +210,16 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> LoadedRun:
 def evaluate_run(path: Path | str, split: str, device: torch.device, data: str | None = None) -> Score:
     """The perplexity of a run's best model on a split of its own text, or of another."""
     loaded, record = load(path, device), RunDirectory.open(path).config()
-    if data is None and Text.read(loaded.config.data).fingerprint != record["text_sha256"]:
-        source = loaded.config.data.source
-        raise RunError(f"{source} has changed since {path} was trained. Restore it, or name it with --data.")
-    corpus = open_corpus(data or loaded.config.data.source)
-    ids = token_ids(corpus, split, loaded.vocabulary)
+    if data is None:
+        text, source = Text.read(loaded.config.data), loaded.config.data.source
+        if text.fingerprint != record["text_sha256"]:
+            raise RunError(
+                f"{source} has changed since {path} was trained. Restore it, or name it with --data."
+            )
+        corpus, ids = text.corpus, text.ids[split]
+    else:
+        corpus = open_corpus(data)
+        ids = token_ids(corpus, split, loaded.vocabulary)
     metric = text_perplexity(loaded.model, ids, eos_id=loaded.vocabulary.eos_id)
     trained = record["names"]
     signature = loaded.config.signature(trained["corpus"], trained["vectors"])

@@ -97,7 +97,7 @@ class NeighborTable:
         """The TPRS baseline: the k most frequent successors of each word; see `transition_table`."""
         from nnrs.neighbors.transition import transition_table  # which itself makes a NeighborTable
 
-        return transition_table(ids, len(replaceable), k, replaceable, rows=rows)
+        return transition_table(ids, k, replaceable, rows=rows)
 
     @property
     def vocab_size(self) -> int:
@@ -207,7 +207,7 @@ def checked_k(k: int | None, candidates: Bool[Tensor, " vocab"]) -> int:
         raise ConfigError(f"k must be 0 or more, got {k}. With k=0 nothing is replaced.")
     if k > 0 and k >= count:
         raise ConfigError(
-            f"k={k} neighbors are asked for, but only {count:,} words can be any. Use a smaller k."
+            f"k={k} asks for more neighbors than a word has: only {count:,} words are replaceable. Use a smaller k."
         )
     return k
 

@@ -51,7 +51,6 @@ def count_bigrams(
 
 def transition_table(
     ids: Int[Tensor, " tokens"],
-    vocab_size: int,
     k: int | None,
     replaceable: Bool[Tensor, " vocab"],
     rows: str = "own",
@@ -61,8 +60,7 @@ def transition_table(
     So at temperature 1 the softmax (Eq. 3) gives back the row's probabilities, renormalised over the k.
     With `rows="previous"`, draw with the tokens *before* those that are replaced.
     """
-    assert len(replaceable) == vocab_size
-    k = checked_k(k, replaceable)
+    k, vocab_size = checked_k(k, replaceable), len(replaceable)
     bigrams = count_bigrams(ids, replaceable, rows)
     # By row, then falling count, then id: the pairs come sorted by (row, id), and both sorts are stable.
     order = bigrams.counts.argsort(descending=True, stable=True)

@@ -85,7 +85,7 @@ def bigram_rows(config: "PolicyConfig", material: Material) -> Proposal:
     ids, replaceable = material.train_ids, material.replaceable
     if config.transition_whole:
         return TransitionRows.of(ids, replaceable, rows=config.transition_row)
-    return transition_table(ids, len(material.counts), config.k, replaceable, rows=config.transition_row)
+    return transition_table(ids, config.k, replaceable, rows=config.transition_row)
 
 
 def shuffled_neighbors(config: "PolicyConfig", material: Material) -> NeighborTable:
