@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FAST := not slow and not gpu and not data
+# Small tensors gain nothing from a second thread, and lose much where another program wants the core.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .PHONY: demo test check test-all bench clean
 
@@ -10,16 +12,16 @@ demo: $(VENV)/.installed
 	$(BIN)/nnrs demo
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -m "$(FAST)" tests
+	$(PYTEST) -m "$(FAST)" tests
 
 test-all: $(VENV)/.installed
-	$(BIN)/python -m pytest tests
+	$(PYTEST) tests
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/test_layout.py src
+	$(PYTEST) tests/test_layout.py src
 
 bench: $(VENV)/.installed
 	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'

@@ -112,10 +112,13 @@ class Schedule:
         >>> Schedule.parse("0:0.2", "linear")
         Schedule(shape='linear', start=0.0, end=0.2)
         """
+        look_up(SHAPES, shape, "schedule shape")
         try:
             ends = [float(part) for part in text.split(":")]
         except ValueError:
             ends = []
         if len(ends) not in (1, 2):
             raise ConfigError(f"a rate is START:END or one number, such as 0:0.2; got '{text}'.")
+        if not all(0.0 <= end <= 1.0 for end in ends):
+            raise ConfigError(f"a rate is a probability in [0, 1], or two as START:END; got '{text}'.")
         return cls(shape, ends[0], ends[-1])

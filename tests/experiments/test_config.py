@@ -189,7 +189,7 @@ BAD_OPTIONS = {
     "schedule": ("liner", "unknown schedule shape 'liner'. Did you mean 'linear'?"),
     "rule": ("pros", "unknown temperature rule 'pros'. Did you mean 'prose'?"),
     "optimizer": ("adam", "unknown optimizer 'adam'. Did you mean 'adamw'?"),
-    "neighbor_rate": ("0:1.5", "must be a probability in [0, 1], got 1.5"),
+    "neighbor_rate": ("0:1.5", "--neighbor-rate: a rate is a probability in [0, 1]"),
     "prediction_rate": ("0:half", "a rate is START:END or one number, such as 0:0.2; got '0:half'"),
 }
 

@@ -8,6 +8,17 @@ import typer
 from nnrs.cli.output import DeviceOption, JsonOption, note, print_json
 
 METHODS = ("mle", "ss", "nnrs", "ss-nnrs")
+LEGEND = """\
+Four language models ({model}) trained on one text ({text}), differing only in their training inputs:
+mle feeds the true words, ss some of its own predictions, nnrs some neighbors of the true words, ss-nnrs both.
+
+ε is the share of inputs asked to be predictions, γ the share asked to be neighbors; both rise over the epochs.
+Fewer are really replaced: the end of a line (<eos>) and rare words (<unk>) have no neighbors, and a word that
+both ask for goes to one of them. τ says how evenly the neighbors are drawn; "effective neighbors" is how many
+share the draws. Replaced inputs are harder, so higher perplexities on the way are expected.
+
+A passage of the training text at the last epoch's rates; a replaced word is shown as true>replacement.
+"""
 
 
 def demo(
@@ -35,7 +46,7 @@ def demo(
         with Interruptible() as interruption, ProgressBar() as bar:
             summary = run.finish([bar], should_stop=interruption.asked)
         if summary is None:
-            note(f"stopped and saved. Continue this run with: nnrs train --out {folder / method} --resume")
+            note(f"stopped. {folder} keeps what was trained; run the demo again for the whole comparison.")
             raise typer.Exit(130)
         results[method] = (run, summary)
     if json:
@@ -75,8 +86,11 @@ def _report(results: dict[str, Any], folder: Path) -> None:
     from nnrs.cli.output import table
 
     printed = Console(record=True, width=110)
+    first = results["mle"][0].parts
     printed.print(
-        "Inputs as the last epoch's rates make them; a replaced word is shown as gold>replacement.\n"
+        LEGEND.format(text=first.text.corpus.name, model=first.config.model.label()),
+        markup=False,
+        highlight=False,
     )
     for method, (run, _) in results.items():
         printed.print(f"{method:8s} {_example(run)}\n", markup=False, highlight=False)

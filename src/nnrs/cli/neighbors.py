@@ -1,5 +1,6 @@
 """`nnrs neighbors`: what a word would be replaced by, and how well the vectors cover the text."""
 
+import difflib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,7 +32,11 @@ def neighbors(
     vocabulary, config = text.vocabulary, VectorsConfig(source=vectors)
     missing = [word for word in words or [] if word not in vocabulary.ids]
     if missing:
-        raise DataError(f"'{missing[0]}' is not in the vocabulary of {data} ({len(vocabulary):,} words).")
+        close = difflib.get_close_matches(missing[0], vocabulary.words, n=1)
+        hint = f" Did you mean '{close[0]}'?" if close else ""
+        raise DataError(
+            f"'{missing[0]}' is not in the vocabulary of {data} ({len(vocabulary):,} words).{hint}"
+        )
     embeddings = vectors_for(config, text)
     table = NeighborTable.from_vectors(
         embeddings.vectors,

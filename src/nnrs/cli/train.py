@@ -166,10 +166,14 @@ def _describe(run: "Run") -> None:
         note(f"{parts.vectors.rejected} vectors were left out: they hold a number that is not finite")
     if parts.policy.table and parts.policy.table.recall < 1.0:
         note(f"the neighbor search found {parts.policy.table.recall:.1%} of the true neighbors")
-    if run.trainer.live.position.step:
-        note(
-            f"continuing in epoch {run.trainer.live.position.epoch}, window {run.trainer.live.position.window}"
-        )
+    position = run.trainer.live.position
+    if position.epoch == parts.config.training.epochs:
+        note("this run is finished; its scores again:")
+        return
+    if position.step:
+        note(f"continuing in epoch {position.epoch}, window {position.window}")
+    for difference in run.differences():
+        note(difference)
     estimate = run.estimate()
     note(
         f"{parts.config.model.label()}, {estimate.parameters:,} parameters; "

@@ -41,7 +41,9 @@ def read_vectors(path: Path | str, words: Sequence[str]) -> Embeddings:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is a truncated or damaged gzip file ({error}). Download it again.") from None
     except OSError as error:
-        raise DataError(f"cannot read vectors from {path}: {error.strerror}.") from None
+        raise DataError(
+            f"cannot read vectors from {path}: {error.strerror}. Check it, or use corpus for vectors from the text."
+        ) from None
     if not wanted.vectors.any():
         raise DataError(
             f"{path}: embeddings cover 0 of {len(words):,} words. Is the vocabulary lower-cased like the vectors?"
@@ -137,14 +139,15 @@ def _read_binary(stream: BufferedIOBase, layout: _Layout, wanted: _Wanted, path:
     size, rows, block, at = 4 * layout.dim, wanted.rows, b"", 0
     for row in range(layout.count):
         space = block.find(b" ", at)
-        if space < 0 or space + 1 + size > len(block):
-            block, at = block[at:] + stream.read(BLOCK), 0
-            space = block.find(b" ")
-            if space < 0 or space + 1 + size > len(block):
+        while space < 0 or space + 1 + size > len(block):
+            more = stream.read(BLOCK)
+            if not more:
                 raise DataError(
                     f"{path} ends in row {row + 1:,} of the {layout.count:,} rows of {layout.dim} numbers that its "
                     "first line promises: it is truncated, or not of that width. Download it again."
                 )
+            block, at = block[at:] + more, 0
+            space = block.find(b" ")
         word = block[at:space].lstrip(b"\n")
         if word in rows:
             wanted.keep(word, np.frombuffer(block, dtype="<f4", count=layout.dim, offset=space + 1))

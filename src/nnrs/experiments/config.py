@@ -104,7 +104,9 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ConfigError(f"cannot read the config {path}: {error.strerror}. Check the path.") from None
+    except ValueError as error:
         raise ConfigError(
             f"cannot read the config {path}: {error}. It must be TOML, or JSON if so named."
         ) from None

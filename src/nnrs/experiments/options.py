@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from nnrs.errors import ConfigError
 from nnrs.experiments.config import RunConfig, read_config
 from nnrs.policies.methods import METHODS, Method, PolicyConfig
 from nnrs.registry import look_up
@@ -82,7 +83,15 @@ def _lay_rates(policy: dict[str, Any], given: dict[str, Any], method: Method) ->
         before = policy.get(name) or {}
         shape = given.get("schedule", before.get("shape", "exponential"))
         if name in given:
-            parsed = Schedule.parse(given[name], shape)
+            parsed = _parsed(name, given[name], shape)
             policy[name] = {"shape": parsed.shape, "start": parsed.start, "end": parsed.end}
         elif "schedule" in given and name not in unused:
             policy[name] = {**before, "shape": shape}
+
+
+def _parsed(name: str, text: str, shape: str) -> Schedule:
+    """A rate, or an error that names its option."""
+    try:
+        return Schedule.parse(text, shape)
+    except ConfigError as error:
+        raise ConfigError(f"--{name.replace('_', '-')}: {error}") from None

@@ -89,6 +89,18 @@ class Run:
         moments = 8 * parameters if adaptive else 0  # made by the first step, so not yet in the peak
         return Estimate(seconds, _peak_bytes(self.parts.model) + moments, parameters)
 
+    def differences(self) -> list[str]:
+        """What keeps a resumed run from being bitwise the unbroken one: another device or number of threads."""
+        began, now = (
+            self.directory.config()["environment"],
+            _environment(next(self.parts.model.parameters()).device),
+        )
+        return [
+            f"this run began with {name} {began[name]} and goes on with {now[name]}: the last digits may differ"
+            for name in ("device", "threads", "torch")
+            if began[name] != now[name]
+        ]
+
     def finish(
         self,
         callbacks: Sequence[Callback] = (),
