@@ -97,6 +97,15 @@ def test_the_config_holds_what_was_resolved(text, tmp_path, monkeypatch):
     assert used["training"]["precision"] == "fp32"
 
 
+def test_a_resumed_run_says_what_keeps_it_from_being_bitwise_the_same(text, tmp_path, monkeypatch):
+    assert start(config(text, "mle"), tmp_path / "run", CPU).differences() == []
+    assert resume(tmp_path / "run", CPU).differences() == []
+    began = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: began + 1)
+    [difference] = resume(tmp_path / "run", CPU).differences()
+    assert f"threads {began} and goes on with {began + 1}" in difference
+
+
 def test_a_transformer_is_trained_by_adamw_unless_told_otherwise():
     named = {"model": {"kind": "transformer", "preset": "tiny"}}
     assert RunConfig.from_dict(named).optimizer.name == "adamw"

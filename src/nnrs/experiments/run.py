@@ -285,7 +285,7 @@ def _environment(device: torch.device) -> Json:
         "nnrs": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "device": str(device),
+        "device": device.type,  # whichever of several GPUs it was
         "threads": torch.get_num_threads(),
     }
 
