@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nnrs.errors import ConfigError
 from nnrs.neighbors.table import NeighborTable
-from nnrs.neighbors.transition import TransitionRows, transition_table
+from nnrs.neighbors.transition import TransitionRows
 from nnrs.policies.base import InputPolicy, Proposal, Reading
 from nnrs.policies.controls import UnigramNoise, WordDropout, shuffled
 from nnrs.policies.functional import GRANULARITIES
@@ -46,7 +46,6 @@ class Material:
 class Method:
     """Which sources of inputs a method draws on."""
 
-    summary: str
     predictions: bool = False
     proposal: "Callable[[PolicyConfig, Material], Proposal] | None" = None
     rules: tuple[
@@ -85,7 +84,9 @@ def bigram_rows(config: "PolicyConfig", material: Material) -> Proposal:
     ids, replaceable = material.train_ids, material.replaceable
     if config.transition_whole:
         return TransitionRows.of(ids, replaceable, rows=config.transition_row)
-    return transition_table(ids, config.k, replaceable, rows=config.transition_row)
+    return NeighborTable.from_transitions(
+        ids, replaceable=replaceable, k=config.k, rows=config.transition_row
+    )
 
 
 def shuffled_neighbors(config: "PolicyConfig", material: Material) -> NeighborTable:
@@ -96,41 +97,43 @@ def shuffled_neighbors(config: "PolicyConfig", material: Material) -> NeighborTa
 
 RULE_NAMES = tuple(RULES)
 METHODS: dict[str, Method] = {
-    "mle": Method("teacher forcing: every input is gold"),
-    "ss": Method("scheduled sampling: inputs become the model's own predictions", predictions=True),
+    # teacher forcing: every input is gold
+    "mle": Method(),
+    # scheduled sampling: inputs become the model's own predictions
+    "ss": Method(predictions=True),
+    # inputs become sampled nearest neighbors of the gold token
     "nnrs": Method(
-        "inputs become sampled nearest neighbors of the gold token",
         proposal=cosine_neighbors,
         rules=RULE_NAMES,
     ),
+    # inputs become likely successors from bigram counts
     "tprs": Method(
-        "inputs become likely successors from bigram counts",
         proposal=bigram_rows,
         rules=("constant",),
         temperature=1.0,  # bigram probabilities as they are
     ),
+    # both: neighbors and predictions, a fair coin where both are drawn
     "ss-nnrs": Method(
-        "both: neighbors and predictions, a fair coin where both are drawn",
         predictions=True,
         proposal=cosine_neighbors,
         rules=RULE_NAMES,
     ),
+    # nnrs whose neighbor distribution is learned by Gumbel-softmax
     "gsns": Method(
-        "nnrs whose neighbor distribution is learned by Gumbel-softmax",
         proposal=cosine_neighbors,
         rules=("constant",),
         policy=GumbelPolicy,
     ),
+    # control: inputs become <unk>
     "word-dropout": Method(
-        "control: inputs become <unk>",
         proposal=lambda config, material: WordDropout(material.replaceable, material.unknown_id),
     ),
+    # control: inputs become frequent words
     "unigram": Method(
-        "control: inputs become frequent words",
         proposal=lambda config, material: UnigramNoise.of(material.counts, material.replaceable),
     ),
+    # control: inputs become the neighbors of another word
     "shuffled": Method(
-        "control: inputs become the neighbors of another word",
         proposal=shuffled_neighbors,
         rules=RULE_NAMES,
     ),
