@@ -53,6 +53,22 @@ def perplexity_of(nats: float, tokens: int) -> float:
     return math.exp(min(nats / tokens, HIGHEST_NATS))
 
 
+def is_beat(index: int, count: int) -> bool:
+    """Whether the loss is looked at after window `index` of `count`."""
+    return index % BEAT == BEAT - 1 or index == count - 1
+
+
+@dataclass
+class Epoch:
+    """One epoch under way: what it is trained with, and when it began."""
+
+    rates: Rates
+    learning_rate: float
+    tokens_before: int  # of its tally: trained on in an earlier session
+    started: float = field(default_factory=time.perf_counter)
+    trained: float = 0.0  # when its last window was done
+
+
 @dataclass
 class Trainer:
     """Trains a model under a policy. What it needs from outside comes as callables, so that it imports no metric.
@@ -86,37 +102,58 @@ class Trainer:
         if self.config.precision == "bf16" and self._device.type == "cpu":
             raise ConfigError("bf16 is for GPUs. On the CPU use --precision fp32, or leave it out.")
 
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done."""
+        return self.live.position.epoch >= self.config.epochs
+
     def fit(self) -> bool:
         """Train from where the run stands to its last epoch; False where it was stopped before."""
-        position, num_epochs = self.live.position, self.config.epochs
-        while position.epoch < num_epochs:
-            rates = self.policy.rates(progress(position.epoch, num_epochs))  # ε_i, γ_i
-            rate = self.optimizer_config.rate_for(position.epoch, num_epochs, position.drops)
-            for group in self.live.optimizer.param_groups:
-                group["lr"] = rate
-            started, before = time.perf_counter(), self.live.tally.tokens
-            if not self._train_epoch(rates):
+        while not self.finished:
+            epoch = self.open_epoch()
+            if not self._train_epoch(epoch):
                 return False
-            trained = time.perf_counter()
-            valid_perplexity = self.validate(self.model)  # ℓ_i
-            self._check_finite(valid_perplexity, "validation perplexity")  # the last step may have ruined it
-            metrics = self._metrics(rates, rate, valid_perplexity)
-            timing = self._timing(trained - started, trained, self.live.tally.tokens - before)
-            self.policy.end_epoch(valid_perplexity)  # τ_{i+1}, against the best before this epoch
-            improved = valid_perplexity < position.best_valid_perplexity
-            position.best_valid_perplexity = min(position.best_valid_perplexity, valid_perplexity)
-            position.best_epoch = position.epoch if improved else position.best_epoch
-            position.drops += not improved
-            position.epoch, position.window = position.epoch + 1, 0
-            self.live.tally, self.live.carry = Tally(), None
-            for callback in self.callbacks:
-                callback.epoch_end(metrics, timing)
-            if improved:
-                self.save_best(self.live)
-            self.save(self.live)
-        for callback in self.callbacks:
-            callback.fit_end(num_epochs)
+            epoch.trained = time.perf_counter()
+            self.close_epoch(epoch, self.validate(self.model))
+        self.close_fit()
         return True
+
+    def open_epoch(self) -> "Epoch":
+        """The rates and the learning rate of the epoch at hand, told to the callbacks."""
+        position, num_epochs = self.live.position, self.config.epochs
+        epoch = Epoch(
+            rates=self.policy.rates(progress(position.epoch, num_epochs)),  # ε_i, γ_i
+            learning_rate=self.optimizer_config.rate_for(position.epoch, num_epochs, position.drops),
+            tokens_before=self.live.tally.tokens,
+        )
+        for group in self.live.optimizer.param_groups:
+            group["lr"] = epoch.learning_rate
+        self._announce(epoch.rates)
+        return epoch
+
+    def close_epoch(self, epoch: "Epoch", valid_perplexity: float) -> None:
+        """Record an epoch that ended at ℓ_i, move τ and the best so far, and save."""
+        position = self.live.position
+        self.check_finite(valid_perplexity, "validation perplexity")  # the last step may have ruined it
+        metrics = self._metrics(epoch, valid_perplexity)
+        timing = self._timing(epoch)
+        self.policy.end_epoch(valid_perplexity)  # τ_{i+1}, against the best before this epoch
+        improved = valid_perplexity < position.best_valid_perplexity
+        position.best_valid_perplexity = min(position.best_valid_perplexity, valid_perplexity)
+        position.best_epoch = position.epoch if improved else position.best_epoch
+        position.drops += not improved
+        position.epoch, position.window = position.epoch + 1, 0
+        self.live.tally, self.live.carry = Tally(), None
+        for callback in self.callbacks:
+            callback.epoch_end(metrics, timing)
+        if improved:
+            self.save_best(self.live)
+        self.save(self.live)
+
+    def close_fit(self) -> None:
+        """Tell the callbacks that all epochs are done."""
+        for callback in self.callbacks:
+            callback.fit_end(self.config.epochs)
 
     def train_window(self, window: Window, rates: Rates) -> None:
         """One window forward and backward, and one step of the optimiser."""
@@ -150,17 +187,15 @@ class Trainer:
         self._count(unrolled.choice.replaced(), loss.detach(), unrolled.passes, window.inputs.numel())
         return loss.detach()
 
-    def _train_epoch(self, rates: Rates) -> bool:
+    def _train_epoch(self, epoch: "Epoch") -> bool:
         position = self.live.position
-        self._announce(rates)
-        started, first = time.perf_counter(), position.window
-        for index in range(first, len(self.windows)):
-            self.train_window(self.windows[index], rates)
+        for index in range(position.window, len(self.windows)):
+            self.train_window(self.windows[index], epoch.rates)
             position.window = index + 1
-            if index % BEAT == BEAT - 1 or index == len(self.windows) - 1:
-                self._beat(started, index + 1 - first)
+            if is_beat(index, len(self.windows)):
+                self.beat(epoch)
             if position.window < len(self.windows) and self.should_stop():
-                self._check_finite(float(self.live.tally.nats), "training loss")
+                self.check_finite(float(self.live.tally.nats), "training loss")
                 self.save(self.live)
                 return False
         return True
@@ -188,21 +223,23 @@ class Trainer:
         for callback in self.callbacks:
             callback.epoch_start(record)
 
-    def _beat(self, started: float, windows: int) -> None:
+    def beat(self, epoch: "Epoch") -> None:
+        """Look at the loss, and tell the callbacks."""
         position, tally = self.live.position, self.live.tally
         nats = float(tally.nats)
-        self._check_finite(nats, "training loss")
-        per_window = tally.tokens / tally.windows
+        self.check_finite(nats, "training loss")
+        seconds = time.perf_counter() - epoch.started
         record = Beat(
             epoch=position.epoch,
             window=position.window,
             perplexity=perplexity_of(nats, tally.tokens),
-            tokens_per_second=windows * per_window / (time.perf_counter() - started),
+            tokens_per_second=(tally.tokens - epoch.tokens_before) / seconds,
         )
         for callback in self.callbacks:
             callback.batch_end(record)
 
-    def _check_finite(self, value: float, name: str) -> None:
+    def check_finite(self, value: float, name: str) -> None:
+        """Refuse to go on with a loss that is none."""
         position = self.live.position
         if not math.isfinite(value):
             raise DivergenceError(
@@ -210,8 +247,8 @@ class Trainer:
                 "The last checkpoint is from before. Lower --learning-rate, or the rates, and start again."
             )
 
-    def _metrics(self, rates: Rates, learning_rate: float, valid_perplexity: float) -> EpochMetrics:
-        tally = self.live.tally.read()
+    def _metrics(self, epoch: "Epoch", valid_perplexity: float) -> EpochMetrics:
+        tally, rates = self.live.tally.read(), epoch.rates
         predicted, replaced = float(tally.predictions) / tally.tokens, float(tally.neighbors) / tally.tokens
         return EpochMetrics(
             epoch=self.live.position.epoch,
@@ -224,16 +261,20 @@ class Trainer:
             effective_neighbor_rate=replaced,
             temperature=self.policy.temperature,
             effective_neighbors=self.policy.effective_neighbors(),
-            learning_rate=learning_rate,
+            learning_rate=epoch.learning_rate,
             passes=tally.passes / tally.windows,
         )
 
-    def _timing(self, seconds: float, trained: float, tokens: int) -> EpochTiming:
+    def _timing(self, epoch: "Epoch") -> EpochTiming:
+        seconds = epoch.trained - epoch.started
+        tokens = (
+            self.live.tally.tokens - epoch.tokens_before
+        )  # of this session, if it began in an earlier one
         return EpochTiming(
             epoch=self.live.position.epoch,
             train_seconds=seconds,
-            valid_seconds=time.perf_counter() - trained,
-            tokens_per_second=tokens / seconds,  # of this session, where the epoch began in an earlier one
+            valid_seconds=time.perf_counter() - epoch.trained,
+            tokens_per_second=tokens / seconds,
         )
 
     def _autocast(self) -> AbstractContextManager[object]:
