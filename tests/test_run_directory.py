@@ -1,13 +1,14 @@
 """The files of a run: whole or not there, two checkpoints and their best, and errors that name the file."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors import SafetensorError
 
 from nnrs.errors import RunError
-from nnrs.run_directory import FORMAT, RunDirectory, write_atomically
+from nnrs.run_directory import FORMAT, RunDirectory, folder_at_once, write_atomically
 
 
 @pytest.fixture
@@ -71,6 +72,68 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
         RunDirectory.create(tmp_path / "file" / "run", {})
 
 
+def test_a_folder_appears_with_all_that_it_holds(tmp_path):
+    place = tmp_path / "above" / "runs"
+    with folder_at_once(place) as hidden:
+        for name in ("one", "two"):
+            (hidden / name).mkdir()
+            assert not place.exists()
+    assert sorted(path.name for path in place.iterdir()) == ["one", "two"]
+    assert list(place.parent.iterdir()) == [place]
+    (tmp_path / "plain").mkdir()
+    assert place.stat().st_mode == (tmp_path / "plain").stat().st_mode  # as readable as any other
+
+
+def test_an_empty_folder_is_filled_at_once_also_through_a_link(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    with folder_at_once(tmp_path / "link") as hidden:
+        (hidden / "one").mkdir()
+    assert (tmp_path / "empty" / "one").is_dir()
+    assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("error", [RunError("no"), KeyboardInterrupt()])
+def test_a_folder_whose_filling_fails_never_appears(error, tmp_path):
+    def fail():
+        with folder_at_once(tmp_path / "runs") as hidden:
+            (hidden / "one").mkdir()
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_came_to_stand_at_a_folders_place_meanwhile_is_not_replaced(tmp_path):
+    place = tmp_path / "runs"
+
+    def be_overtaken():
+        with folder_at_once(place):
+            (place / "mine").mkdir(parents=True)
+
+    with pytest.raises(RunError, match=r"cannot write .*/runs: Directory not empty"):
+        be_overtaken()
+    assert list(tmp_path.rglob("*")) == [place, place / "mine"]
+
+
+def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError, match="is the current folder"), folder_at_once(Path()):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_runs_in_a_folder_come_in_the_order_of_their_numbers(tmp_path):
+    for name in ("seed-10", "seed-9", "mle"):
+        RunDirectory.create(tmp_path / name, {"seed": 3})
+    (tmp_path / "notes").mkdir()
+    assert [run.path.name for run in RunDirectory.within(tmp_path)] == ["mle", "seed-9", "seed-10"]
+    RunDirectory.create(tmp_path / "mle" / "seed-1", {"seed": 3})
+    assert RunDirectory.within(tmp_path / "mle") == []  # it is a run itself
+    assert RunDirectory.within(tmp_path / "absent") == []
+
+
 def test_a_new_run_holds_its_config_and_the_format(run):
     assert json.loads((run.path / "config.json").read_text()) == {"format": FORMAT, "seed": 3}
     assert RunDirectory.open(run.path).config()["seed"] == 3
@@ -130,12 +193,9 @@ def test_the_newest_two_checkpoints_are_kept(run):
     tensors, state = run.checkpoint()
     assert state == {"step": 30, "note": "ö"}
     assert torch.equal(tensors["weight"], torch.full((3,), 30.0))
-    assert run.checkpoint(previous=True)[1]["step"] == 20
-
-
-def test_there_is_no_previous_to_a_single_checkpoint(run):
-    save(run, 10)
-    assert run.checkpoint(previous=True) is None
+    assert run.steps() == [20, 30]
+    tensors, state = run.checkpoint(20)
+    assert (state["step"], tensors["weight"].tolist()) == (20, [20.0] * 3)
 
 
 def test_the_best_of_every_kept_checkpoint_is_kept(run):
@@ -220,7 +280,7 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_previous_offered(run, d
     assert "checkpoint-000000020 is there as well: continue from it with --resume --previous." in str(
         caught.value
     )
-    assert run.checkpoint(previous=True)[1]["step"] == 20
+    assert run.checkpoint(20)[1]["step"] == 20
 
 
 def test_an_only_checkpoint_that_is_damaged_offers_none(run):

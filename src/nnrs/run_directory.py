@@ -9,6 +9,9 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -40,6 +43,29 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     finally:
         with contextlib.suppress(OSError):  # the error to be told is the one above
             temporary.unlink()
+
+
+@contextmanager
+def folder_at_once(path: Path) -> Iterator[Path]:
+    """A hidden folder beside `path` to be filled; it becomes `path` in one step, or goes where filling it fails.
+
+    `path` may be an empty folder. One that is not is never replaced.
+    """
+    place = path.resolve()
+    with _explained(path):
+        if place == Path.cwd():
+            raise RunError(f"{path} is the current folder, which cannot be replaced. Name a new one in it.")
+        if not place.parent.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+        hidden = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}.", suffix=".tmp"))
+    try:
+        yield hidden
+        with _explained(path):
+            hidden.chmod(0o777 & ~_umask())  # mkdtemp's are for their owner alone
+            hidden.rename(place)
+    except BaseException:
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
 
 
 def _umask() -> int:
@@ -109,6 +135,15 @@ class RunDirectory:
             )
         return run
 
+    @classmethod
+    def within(cls, path: Path | str) -> "list[RunDirectory]":
+        """The run directories that a folder holds, seed-2 before seed-10; none where it is one itself."""
+        folder = Path(path)
+        with _explained(folder, "read"):
+            is_run = (folder / "config.json").is_file()
+            found = [] if is_run else [config.parent for config in folder.glob("*/config.json")]
+        return [cls.open(place) for place in sorted(found, key=_natural_order)]
+
     def config(self) -> Json:
         """The configuration as used."""
         return self._read_json("config.json")
@@ -172,17 +207,21 @@ class RunDirectory:
         self._write_tensors(f"checkpoint-{state['step']:09d}", tensors, state)
         self._drop_outdated()
 
-    def checkpoint(self, *, previous: bool = False) -> tuple[dict[str, Any], Json] | None:
-        """The tensors and the state of the newest checkpoint (or the one before it); None where there is none."""
-        names = self._names("checkpoint")
-        if previous:
-            names = names[:-1]
-        if not names:
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints that are kept, rising."""
+        return [_step(name) for name in self._names("checkpoint")]
+
+    def checkpoint(self, step: int | None = None) -> tuple[dict[str, Any], Json] | None:
+        """The tensors and the state of the checkpoint at `step`, or of the newest; None where there is none."""
+        steps = self.steps()
+        if not steps:
             return None
+        step = steps[-1] if step is None else step
         offer = ""
-        if len(names) > 1 and not previous:
-            offer = f" {names[-2]} is there as well: continue from it with --resume --previous."
-        return self._read_tensors(names[-1], offer)
+        if len(steps) > 1 and step == steps[-1]:
+            before = f"checkpoint-{steps[-2]:09d}"
+            offer = f" {before} is there as well: continue from it with --resume --previous."
+        return self._read_tensors(f"checkpoint-{step:09d}", offer)
 
     def forget_after(self, step: int, epochs: int) -> None:
         """Forget checkpoints later than `step` and records from epoch `epochs` on: the run continues from there.
@@ -273,6 +312,10 @@ class RunDirectory:
 
 def _step(name: str) -> int:
     return int(name.rpartition("-")[2])
+
+
+def _natural_order(path: Path) -> list[int | str]:
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
 
 def _write_text(path: Path, text: str) -> None:

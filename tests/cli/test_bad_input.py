@@ -33,12 +33,18 @@ BAD_TRAINING = {
     "protected word": ("--protect Washington", "cannot protect 'Washington'", "not in the vocabulary"),
     # contradictions
     "bf16 on the CPU": ("--precision bf16 --device cpu", "bf16 is for GPUs", "--precision fp32"),
+    "seed and seeds": ("--seed 1 --seeds 1-3", "--seed and --seeds", "leave one of them out"),
+    # seeds (more of them in tests/experiments/test_together.py)
+    "seeds that are none": ("--seeds 1..8", "--seeds takes numbers and ranges such as 1-8", "'1..8'"),
+    "seed named twice": ("--seeds 1-3,2", "names seed 2 more than once"),
+    "seeds of a bad setting": ("--seeds 1-3 --precision bf16 --device cpu", "bf16 is for GPUs"),
     # configs
     "config key": ("--config {files}/key.toml", "setting training 'epoch'", "Did you mean 'epochs'?"),
     "config type": ("--config {files}/type.toml", "policy.method must be str, got 3"),
     "config that is no TOML": ("--config {files}/broken.toml", "broken.toml", "line 2"),
     # places
     "below a file": ("--out {text}/run", "small.txt/run", "Not a directory"),
+    "seeds below a file": ("--seeds 1-3 --out {text}/run", "small.txt/run", "Not a directory"),
 }
 
 
@@ -152,6 +158,13 @@ OFFER = ("checkpoint-000000082", "--resume --previous")  # the one before the ne
 # What was done to a finished run -> the command that meets it, and what its one line must name.
 BAD_RUNS = {
     "run that exists": (intact, "train {tiny} --data {text} --out {run}", "exists already", "--resume"),
+    "seeds where a run is": (
+        intact,
+        "train {tiny} --data {text} --seeds 1-2 --out {run}",
+        "exists already",
+        "--resume",
+    ),
+    "resume with seeds": (intact, "train --out {run} --resume --seeds 1-2", "leave --seeds out"),
     "resume with options": (intact, "train --out {run} --resume --bptt 5", "leave --bptt out"),
     "truncated": (truncated, "train --out {run} --resume", "000123.safetensors is damaged", *OFFER),
     "flipped": (flipped, "train --out {run} --resume", "000123.safetensors is damaged", *OFFER),

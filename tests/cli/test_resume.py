@@ -1,7 +1,9 @@
 """A run that was interrupted, killed or starved goes on to the very bits of an unbroken one."""
 
+import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -155,6 +157,57 @@ def test_a_run_killed_again_and_again_ends_bitwise_as_an_unbroken_one(
         done = nnrs("train", "--out", broken, "--resume")
         assert (done.returncode, unbroken.result().returncode) == (0, 0), done.stderr
     assert outcome(broken) == outcome(whole)
+
+
+def test_seeds_killed_again_and_again_end_bitwise_as_single_runs(
+    begin, nnrs, nnrs_each, text, tiny, tmp_path
+):
+    options = [*tiny, "--data", text, "--epochs", 4, "--learning-rate", 5]
+    broken, moments = tmp_path / "broken", random.Random("seeds")
+    settings = [*options, "--seeds", "1-3"]
+    for name in ("seed-1", "seed-2"):  # in the middle of the first run, then of the second
+        process = begin("train", *settings, "--out", broken)
+        wait_for_epochs(process, broken / name, lines(broken / name) + 1)
+        time.sleep(moments.uniform(0.0, 0.05))
+        process.kill()
+        _, stderr = process.communicate()
+        assert process.returncode == -signal.SIGKILL, stderr
+        assert sorted(path.name for path in broken.iterdir()) == ["seed-1", "seed-2", "seed-3"]
+        settings = ["--resume"]
+    done = nnrs("train", "--out", broken, "--resume", "--json")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^[12] of 3 runs are finished$", done.stderr, re.MULTILINE)
+    single = {seed: tmp_path / f"single-{seed}" for seed in (1, 2, 3)}
+    made = nnrs_each(
+        {str(seed): ["train", *options, "--seed", seed, "--out", out] for seed, out in single.items()}
+    )
+    assert [outcome.returncode for outcome in made.values()] == [0, 0, 0]
+    for seed, out in single.items():
+        assert outcome(broken / f"seed-{seed}") == outcome(out)
+    assert json.loads(done.stdout)["runs"] == [RunDirectory(out).summary() for out in single.values()]
+
+
+def test_an_interruption_of_seeds_says_how_to_go_on(begin, nnrs, long_options, tmp_path):
+    out = tmp_path / "runs"
+    process = begin("train", *long_options, "--seeds", "4,2", "--out", out)
+    wait_for_epochs(process, out / "seed-4", 1)
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=100)
+    assert (process.returncode, stdout) == (130, ""), stderr
+    assert stderr.splitlines()[-1] == (
+        f"stopped with 0 of 2 runs at their end; saved. Continue with: nnrs train --out {out} --resume"
+    )
+    _, state = RunDirectory(out / "seed-4").checkpoint()
+    assert 0 < state["window"] < 203
+    assert sorted(path.name for path in (out / "seed-2").iterdir()) == [
+        "config.json",
+        "neighbors.safetensors",
+        "vocabulary.json",
+    ]  # it was not begun
+    done = nnrs("train", "--out", out, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert f"\nseed-4: continuing in epoch 1, window {state['window']}\n" in done.stderr
+    assert "seed-2: continuing" not in done.stderr
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(

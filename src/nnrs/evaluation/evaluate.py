@@ -11,6 +11,13 @@ from nnrs.models.base import SequenceModel
 POSITIONS = 700  # scored at once: bounds the logits in memory, whatever the number of streams
 
 
+def scoring_windows(ids: Int[Tensor, " tokens"], *, eos_id: int, streams: int = 1) -> Windows:
+    """The windows in which a text is scored: every token once, the text read as so many streams."""
+    streams = min(streams, len(ids))
+    length = max(POSITIONS // streams, 1)
+    return Windows(ids, batch_size=streams, length=length, eos_id=eos_id, pad_remainder=True)
+
+
 @torch.no_grad()
 def text_perplexity(
     model: SequenceModel, ids: Int[Tensor, " tokens"], *, eos_id: int, streams: int = 1
@@ -19,11 +26,8 @@ def text_perplexity(
 
     More than one stream is faster, but each starts without a history: reported figures use one.
     """
-    streams = min(streams, len(ids))
-    length = max(POSITIONS // streams, 1)
-    windows = Windows(ids, batch_size=streams, length=length, eos_id=eos_id, pad_remainder=True)
-    windows = windows.to(next(model.parameters()).device)
-    metric, state = Perplexity(), model.init_state(streams)
+    windows = scoring_windows(ids, eos_id=eos_id, streams=streams).to(next(model.parameters()).device)
+    metric, state = Perplexity(), None
     for window in windows:
         logits, state = model(window.inputs, state)
         metric.update(logits, window.targets)

@@ -1,5 +1,8 @@
 """Options by name, laid over a config file: from `--method nnrs --schedule pulse` to a RunConfig."""
 
+import re
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from nnrs.errors import ConfigError
@@ -45,6 +48,7 @@ SETTINGS = {
     "seed": "seed",
 }
 RATES = ("prediction_rate", "neighbor_rate")
+MOST_SEEDS = 1000
 
 
 def configure(given: dict[str, Any]) -> RunConfig:
@@ -60,6 +64,44 @@ def configure(given: dict[str, Any]) -> RunConfig:
             table[name] = given[option]
     _lay_rates(policy, given, method)
     return RunConfig.from_dict(values)
+
+
+def configure_seeds(given: dict[str, Any]) -> list[RunConfig]:
+    """The same configuration for each seed of `given["seeds"]`."""
+    if "seed" in given:
+        raise ConfigError("--seed and --seeds are two ways to say it: leave one of them out.")
+    seeds, config = parse_seeds(given["seeds"]), configure(given)
+    return [replace(config, seed=seed) for seed in seeds]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """The seeds that numbers and ranges name, in the order given.
+
+    >>> parse_seeds("1-3,7")
+    [1, 2, 3, 7]
+    """
+    ranges = [_seed_range(part.strip(), text) for part in text.split(",")]
+    count = sum(last - first + 1 for first, last in ranges)
+    if count > MOST_SEEDS:
+        raise ConfigError(f"--seeds {text} names {count:,} seeds; at most {MOST_SEEDS:,} can train together.")
+    seeds = [seed for first, last in ranges for seed in range(first, last + 1)]
+    seed, times = Counter(seeds).most_common(1)[0]
+    if times > 1:
+        raise ConfigError(f"--seeds {text} names seed {seed} more than once. Name it once.")
+    return seeds
+
+
+def _seed_range(part: str, text: str) -> tuple[int, int]:
+    """The first and the last seed of `7` or `1-8`."""
+    found = re.fullmatch(r"([0-9]{1,19})(?:-([0-9]{1,19}))?", part)
+    if not found:
+        raise ConfigError(f"--seeds takes numbers and ranges such as 1-8 or 1,3,7; got '{text}'.")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if last < first:
+        raise ConfigError(f"--seeds: the range {part} runs backwards. Write {last}-{first}.")
+    if last >= 2**63:
+        raise ConfigError(f"--seeds: every seed must be in [0, 2^63), got {last}.")
+    return first, last
 
 
 def _drop_dependents(values: dict[str, Any], given: dict[str, Any], method: Method) -> None:

@@ -1,10 +1,13 @@
 """From a configuration to its live parts: text, vectors, policy and model."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from nnrs.batches import Windows
@@ -17,11 +20,12 @@ from nnrs.models.base import WORD_RANGE, SequenceModel
 from nnrs.neighbors.cache import fingerprint_of
 from nnrs.neighbors.table import default_k
 from nnrs.policies.base import InputPolicy
-from nnrs.policies.methods import METHODS, Material
+from nnrs.policies.methods import METHODS, Material, PolicyConfig, shuffled_neighbors
 from nnrs.seeding import Random, Stream
 from nnrs.vocabulary import EOS, PAD, UNK, Vocabulary, token_ids
 
 SPECIAL = (EOS, UNK, PAD, "N")  # never replaced, never proposed; N is PTB's number token
+Made = TypeVar("Made")
 
 
 def choose_device(name: str) -> torch.device:
@@ -50,7 +54,7 @@ class Text:
     vocabulary: Vocabulary
     ids: dict[str, Int[Tensor, " tokens"]]
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """sha256 of the vocabulary and of every split's ids."""
         return fingerprint_of(self.vocabulary.fingerprint, *(self.ids[split] for split in SPLITS))
@@ -108,25 +112,38 @@ class Parts:
         return self.config.signature(self.text.corpus.name, self.vectors.source if self.vectors else None)
 
 
-def prepare(config: RunConfig, device: torch.device) -> Parts:
-    """Read the text, make or read the vectors, build policy and model."""
-    text = Text.read(config.data)
+class Shelf:
+    """What was read or made for one run and serves the next: text, vectors, tables. Training changes none of it."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Hashable, ...], Any] = {}
+
+    def take(self, make: Callable[..., Made], *settings: Hashable) -> Made:
+        """`make(*settings)`, or what it gave for the same settings before."""
+        key = (make, *settings)
+        if key not in self._made:
+            self._made[key] = make(*settings)
+        made: Made = self._made[key]
+        return made
+
+
+def prepare(config: RunConfig, device: torch.device, shelf: Shelf) -> Parts:
+    """Read the text, make or read the vectors, build policy and model; what the shelf has is not made again."""
+    text = shelf.take(Text.read, config.data)
     vocabulary = text.vocabulary
     wanted = METHODS[config.policy.method].proposal is not None or config.vectors.initialise
-    vectors = vectors_for(config.vectors, text) if wanted else None
+    vectors = shelf.take(vectors_for, config.vectors, text) if wanted else None
     policy_config = config.policy.resolved(default_k(len(vocabulary)))
     config = replace(located(config), policy=policy_config, training=config.training.resolved(device))
-    windows = Windows(
-        text.ids["train"],
-        batch_size=config.training.batch_size,
-        length=config.training.bptt,
-        eos_id=vocabulary.eos_id,
-    )
-    policy = policy_config.build(_material(config, text, vectors), device)
+    windows = shelf.take(_windows, text, config.training.batch_size, config.training.bptt, device)
+    shuffles = METHODS[policy_config.method].proposal is shuffled_neighbors
+    seed = config.seed if shuffles else 0  # no other table depends on it
+    policy = shelf.take(_policy, policy_config, config.vectors, text, vectors, seed, device)
     model = build_model(config.model, len(vocabulary), Random(config.seed, Stream.INITIALISATION))
     if config.vectors.initialise and vectors:
-        start_from_vectors(model, vectors)
-    return Parts(config, text, vectors, policy, model.to(device), windows.to(device))
+        start_from_vectors(model, vectors, shelf.take(_projected, vectors, config.model.units))
+    own = replace(policy)  # the tables are shared; the temperature and what is learned are the run's own
+    return Parts(config, text, vectors, own, model.to(device), windows)
 
 
 def located(config: RunConfig) -> RunConfig:
@@ -139,23 +156,42 @@ def located(config: RunConfig) -> RunConfig:
     return replace(config, data=data, vectors=vectors)
 
 
-def start_from_vectors(model: SequenceModel, vectors: Embeddings) -> None:
+def start_from_vectors(
+    model: SequenceModel, vectors: Embeddings, projected: Float[Tensor, "vocab dim"]
+) -> None:
     """Give covered words their vectors, projected to the model's width, at the usual initial scale."""
-    rows = project(vectors.vectors, model.config.units)[vectors.covered]
+    rows = projected[vectors.covered]
     scale = (WORD_RANGE / 3**0.5) / rows.pow(2).mean().sqrt()  # the deviation of a uniform in ± WORD_RANGE
     with torch.no_grad():
         model.embedding.weight[vectors.covered] = rows * scale
 
 
-def _material(config: RunConfig, text: Text, vectors: Embeddings | None) -> Material:
+def _projected(vectors: Embeddings, width: int) -> Float[Tensor, "vocab width"]:
+    return project(vectors.vectors, width)
+
+
+def _windows(text: Text, batch_size: int, length: int, device: torch.device) -> Windows:
+    ids, eos_id = text.ids["train"], text.vocabulary.eos_id
+    return Windows(ids, batch_size=batch_size, length=length, eos_id=eos_id).to(device)
+
+
+def _policy(
+    config: PolicyConfig,
+    vectors_config: VectorsConfig,
+    text: Text,
+    vectors: Embeddings | None,
+    seed: int,
+    device: torch.device,
+) -> InputPolicy:
     vocabulary = text.vocabulary
     nothing = torch.zeros(len(vocabulary), 1)
-    return Material(
+    material = Material(
         train_ids=text.ids["train"],
         counts=torch.tensor(vocabulary.counts, dtype=torch.float64),
         vectors=vectors.vectors if vectors else nothing,
-        protected=protected_ids(config.vectors, vocabulary),
+        protected=protected_ids(vectors_config, vocabulary),
         case_groups=vocabulary.case_groups(),
         unknown_id=vocabulary.unk_id,
-        seed=config.seed,
+        seed=seed,
     )
+    return config.build(material, device)

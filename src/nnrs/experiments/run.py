@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from nnrs import __version__
+from nnrs.batches import Windows
 from nnrs.corpus import open_corpus
 from nnrs.errors import RunError
-from nnrs.evaluation.evaluate import text_perplexity
+from nnrs.evaluation.evaluate import scoring_windows, text_perplexity
 from nnrs.experiments.config import RunConfig, settings_of
-from nnrs.experiments.prepare import Parts, Text, prepare
+from nnrs.experiments.prepare import Parts, Shelf, Text, prepare
 from nnrs.metrics.score import Score
 from nnrs.models import build_model
 from nnrs.models.base import SequenceModel
@@ -37,7 +38,6 @@ class Estimate:
 
     seconds: float
     bytes: int
-    parameters: int
 
 
 class Recorder(Callback):
@@ -53,7 +53,7 @@ class Recorder(Callback):
 
 
 class Run:
-    """A run that is ready to train: made by `start` or `resume`, carried out by `finish`."""
+    """A run that is ready to train: made by `start` or `resume`, carried out by `finish` or `finish_together`."""
 
     def __init__(self, directory: RunDirectory, parts: Parts) -> None:
         self.directory, self.parts = directory, parts
@@ -62,7 +62,7 @@ class Run:
             model=parts.model,
             policy=parts.policy,
             windows=parts.windows,
-            validate=self._validate,
+            validate=lambda _: self.perplexity("valid", config.training.valid_streams),
             config=config.training,
             optimizer_config=config.optimizer,
             seed=config.seed,
@@ -71,6 +71,21 @@ class Run:
             save=lambda live: directory.write_checkpoint(*live.snapshot()),
             save_best=self._save_best,
         )
+
+    @property
+    def device(self) -> torch.device:
+        """Where it trains."""
+        return next(self.parts.model.parameters()).device
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model learns."""
+        return sum(parameter.numel() for parameter in self.parts.model.parameters())
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done and the scores are written."""
+        return self.trainer.finished and self.directory.summary() is not None
 
     def estimate(self) -> Estimate:
         """Time and memory of what is left of the run, from a few windows at no rate and at the highest."""
@@ -84,17 +99,13 @@ class Run:
         per_epoch = [plain if rate == Rates() else replacing for rate in rates]
         valid_share = len(self.parts.text.ids["valid"]) / len(self.parts.text.ids["train"])
         seconds = sum(per_epoch) * windows * (1 + valid_share / 3)  # validation is forward only
-        parameters = sum(parameter.numel() for parameter in self.parts.model.parameters())
         adaptive = self.parts.config.optimizer.name == "adamw"
-        moments = 8 * parameters if adaptive else 0  # made by the first step, so not yet in the peak
-        return Estimate(seconds, _peak_bytes(self.parts.model) + moments, parameters)
+        moments = 8 * self.parameters if adaptive else 0  # made by the first step, so not yet in the peak
+        return Estimate(seconds, _peak_bytes(self.device) + moments)
 
     def differences(self) -> list[str]:
         """What keeps a resumed run from being bitwise the unbroken one: another device or number of threads."""
-        began, now = (
-            self.directory.config()["environment"],
-            _environment(next(self.parts.model.parameters()).device),
-        )
+        began, now = self.directory.config()["environment"], _environment(self.device)
         return [
             f"this run began with {name} {began[name]} and goes on with {now[name]}: the last digits may differ"
             for name in ("device", "threads", "torch")
@@ -107,30 +118,68 @@ class Run:
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Json | None:
         """Train to the end and write summary.json; None where it was asked to stop before."""
-        self.trainer.callbacks = (Recorder(self.directory), *callbacks)
-        self.trainer.should_stop = should_stop
-        if not self.trainer.fit():
-            return None
-        tensors, best = self.directory.best()
+        from nnrs.experiments.together import finish_together  # which itself needs a Run
+
+        [outcome] = finish_together([self], [callbacks], should_stop)
+        if outcome.error:
+            raise outcome.error
+        return outcome.summary
+
+    def write_beginning(self, path: Path) -> None:
+        """Make the run directory at `path`, which need not be where it will stand: config, vocabulary, table."""
+        parts = self.parts
+        beside = {
+            "names": {
+                "corpus": parts.text.corpus.name,
+                "vectors": parts.vectors.source if parts.vectors else None,
+            },
+            "text_sha256": parts.text.fingerprint,
+            "vectors_sha256": parts.vectors_fingerprint,
+            "environment": _environment(self.device),
+        }
+        _write_companions(RunDirectory.create(path, {**parts.config.as_dict(), **beside}), parts)
+
+    def go_back(self, checkpoint: tuple[dict[str, Tensor], Json] | None) -> None:
+        """Stand where the checkpoint stood, or at the start where there is none."""
+        if checkpoint:
+            with _fitting(self.directory):
+                self.trainer.live.restore(*checkpoint)
+
+    def forget_later(self) -> None:
+        """Forget what the directory holds of a time after the one where the run stands."""
+        position = self.trainer.live.position
+        self.directory.forget_after(position.step, position.epoch)
+
+    def load_best(self) -> None:
+        """Give the model the weights of its best epoch."""
+        tensors, _ = self.directory.best()
         self.parts.model.load_state_dict(model_tensors(tensors))
+
+    def windows_of(self, split: str, streams: int = 1) -> Windows:
+        """A split as `perplexity` reads it, on the run's device."""
+        text = self.parts.text
+        return scoring_windows(text.ids[split], eos_id=text.vocabulary.eos_id, streams=streams).to(
+            self.device
+        )
+
+    def perplexity(self, split: str, streams: int = 1) -> float:
+        """The perplexity of the model as it stands; reported figures use one stream."""
+        text = self.parts.text
+        metric = text_perplexity(
+            self.parts.model, text.ids[split], eos_id=text.vocabulary.eos_id, streams=streams
+        )
+        return metric.compute()
+
+    def summarise(self, valid_perplexity: float, test_perplexity: float) -> Json:
+        """Write the scores of the best model to summary.json."""
         summary = {
-            "valid_perplexity": self._reported("valid"),
-            "test_perplexity": self._reported("test"),
-            "best_epoch": best["best_epoch"],
+            "valid_perplexity": valid_perplexity,
+            "test_perplexity": test_perplexity,
+            "best_epoch": self.trainer.live.position.best_epoch,
             "signature": f"ppl|split:test|streams:1|{self.parts.signature}",
         }
         self.directory.write_summary(summary)
         return summary
-
-    def _validate(self, model: SequenceModel) -> float:
-        text, streams = self.parts.text, self.parts.config.training.valid_streams
-        return text_perplexity(
-            model, text.ids["valid"], eos_id=text.vocabulary.eos_id, streams=streams
-        ).compute()
-
-    def _reported(self, split: str) -> float:
-        text = self.parts.text
-        return text_perplexity(self.parts.model, text.ids[split], eos_id=text.vocabulary.eos_id).compute()
 
     def _save_best(self, live: Live) -> None:
         """The model and what the policy learned, without what only training needs."""
@@ -157,37 +206,37 @@ def start(config: RunConfig, out: Path | str, device: torch.device) -> Run:
     """A new run in a new directory; everything is read and built before the directory is made."""
     directory = RunDirectory(out)
     directory.check_free()  # before any work is done
-    parts = prepare(config, device)
-    beside = {
-        "names": {
-            "corpus": parts.text.corpus.name,
-            "vectors": parts.vectors.source if parts.vectors else None,
-        },
-        "text_sha256": parts.text.fingerprint,
-        "vectors_sha256": parts.vectors_fingerprint,
-        "environment": _environment(device),
-    }
-    run = Run(directory, parts)  # may still refuse the settings
-    RunDirectory.create(out, {**parts.config.as_dict(), **beside})
-    _write_companions(directory, parts)
+    run = Run(directory, prepare(config, device, Shelf()))
+    run.write_beginning(directory.path)
     return run
 
 
 def resume(path: Path | str, device: torch.device, *, previous: bool = False) -> Run:
     """An existing run, from its newest checkpoint (or the one before), or from its start where it has none."""
     directory = RunDirectory.open(path)
-    found = directory.checkpoint(previous=previous)  # refuses a damaged one before any work is done
-    if previous and found is None:
-        raise RunError(f"{path} has no previous checkpoint. Leave --previous out.")
-    parts = prepare(_config_of(directory), device)
-    _check_unchanged(directory, parts)
-    run = Run(directory, parts)
-    if found:
-        with _fitting(directory):
-            run.trainer.live.restore(*found)
-    position = run.trainer.live.position
-    directory.forget_after(position.step, position.epoch)
+    steps = steps_to_continue(directory, previous=previous)
+    found = (
+        directory.checkpoint(steps[-1]) if steps else None
+    )  # refuses a damaged one before any work is done
+    run = reopened(directory, device, Shelf())
+    run.go_back(found)
+    run.forget_later()
     return run
+
+
+def steps_to_continue(directory: RunDirectory, *, previous: bool) -> list[int]:
+    """The steps a run can go on from, the one it would choose last; none where it starts afresh."""
+    steps = directory.steps()
+    if previous and len(steps) < 2:
+        raise RunError(f"{directory.path} has no previous checkpoint. Leave --previous out.")
+    return steps[:-1] if previous else steps
+
+
+def reopened(directory: RunDirectory, device: torch.device, shelf: Shelf) -> Run:
+    """The run of a directory at its start, on the text and the vectors it began with."""
+    parts = prepare(config_of(directory), device, shelf)
+    _check_unchanged(directory, parts)
+    return Run(directory, parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +256,7 @@ class LoadedRun:
 def load(path: Path | str, device: torch.device | str = "cpu") -> LoadedRun:
     """The best model of a run directory, ready for evaluation."""
     directory = RunDirectory.open(path)
-    config = _config_of(directory)
+    config = config_of(directory)
     vocabulary = Vocabulary.from_json(directory.vocabulary())
     tensors, state = directory.best()
     model = build_model(config.model, len(vocabulary), Random(config.seed, Stream.INITIALISATION))
@@ -257,7 +306,8 @@ def model_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _config_of(directory: RunDirectory) -> RunConfig:
+def config_of(directory: RunDirectory) -> RunConfig:
+    """The configuration that a run directory holds."""
     return RunConfig.from_dict(settings_of(directory.config()))
 
 
@@ -290,8 +340,7 @@ def _environment(device: torch.device) -> Json:
     }
 
 
-def _peak_bytes(model: SequenceModel) -> int:
-    device = next(model.parameters()).device
+def _peak_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kilobytes on Linux
