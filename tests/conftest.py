@@ -5,10 +5,34 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 from jaxtyping import install_import_hook
 
+SOURCE = Path(__file__).parents[1] / "src"
+KERNELS = ("nnrs.philox", "nnrs.training.kernels")  # Triton must see their functions as they are written
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # looked at when the kernels are imported
+
+collect_ignore = (
+    [] if find_spec("triton") else ["test_philox.py", "training/test_kernels.py", "training/test_fleet.py"]
+)
+
+
+def checked_modules() -> list[str]:
+    """The modules whose shapes are checked: all but those with kernels, and the packages around them."""
+    paths = [path.relative_to(SOURCE).with_suffix("") for path in SOURCE.rglob("*.py")]
+    names = {".".join(path.parts).removesuffix(".__init__") for path in paths}
+    apart = [f"{kernel}." for kernel in KERNELS]
+    return sorted(
+        name
+        for name in names
+        if not any(kernel.startswith(f"{name}.") or f"{name}.".startswith(kernel) for kernel in apart)
+    )
+
+
 if find_spec("beartype"):  # a GPU machine may have come without it
-    install_import_hook("nnrs", "beartype.beartype")
+    install_import_hook(checked_modules(), "beartype.beartype")
 
 SHARED = Path(os.environ.get("NNRS_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -35,10 +59,16 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     monkeypatch.setenv("NNRS_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
+@pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    """Where Triton's kernels run: on the CPU in its interpreter, which is off where there is a GPU."""
+    if request.param == "cpu" and torch.cuda.is_available():
+        pytest.skip("with a GPU the kernels are compiled for it")
+    return str(request.param)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """GPU tests skip, with a reason, on a machine without one."""
-    import torch
-
     if torch.cuda.is_available():
         return
     for item in items:

@@ -38,7 +38,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             write(temporary)
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
-            temporary.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner may read
+            temporary.chmod(0o666 & ~UMASK)  # safetensors makes files that only their owner may read
             temporary.replace(path)
     finally:
         with contextlib.suppress(OSError):  # the error to be told is the one above
@@ -61,17 +61,20 @@ def folder_at_once(path: Path) -> Iterator[Path]:
     try:
         yield hidden
         with _explained(path):
-            hidden.chmod(0o777 & ~_umask())  # mkdtemp's are for their owner alone
+            hidden.chmod(0o777 & ~UMASK)  # mkdtemp's are for their owner alone
             hidden.rename(place)
     except BaseException:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
 
 
-def _umask() -> int:
+def _read_umask() -> int:
     current = os.umask(0o077)  # it can only be read by setting it
     os.umask(current)
     return current
+
+
+UMASK = _read_umask()  # once: threads that set it in turn would end with another's
 
 
 @contextmanager

@@ -5,10 +5,11 @@ methods with one seed share initialisation, order and dropout because those are 
 """
 
 import enum
+import math
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -25,9 +26,8 @@ class Stream(enum.IntEnum):
 class Random:
     """The random numbers of one (seed, stream, step, rank), consumed in order.
 
-    On the CPU they come from Philox with the four as its key and counter, so no two ever overlap (a
-    `torch.Generator` would keep 32 bits of a seed, and is three times slower at dropout masks). On a GPU
-    they come from that device's own Philox, seeded by the four; CPU and GPU differ from each other.
+    They come from Philox with the four as its key and counter, so no two ever overlap (a `torch.Generator` would
+    keep 32 bits of a seed, and is three times slower at dropout masks). Every device gives the same numbers.
     """
 
     def __init__(
@@ -39,13 +39,10 @@ class Random:
         device: torch.device | str = "cpu",
     ) -> None:
         self.device = torch.device(device)
-        key = np.array([seed % 2**64, int(stream)], dtype=np.uint64)
-        counter = np.array([0, 0, step, rank], dtype=np.uint64)  # the low half counts the numbers drawn
-        self._bits = np.random.Philox(key=key, counter=counter)
-        self._generator: torch.Generator | None = None
-        if self.device.type != "cpu":
-            self._generator = torch.Generator(self.device)
-            self._generator.manual_seed(int(self._bits.random_raw()) >> 1)
+        self._key = np.array([seed % 2**64, int(stream)], dtype=np.uint64)
+        self._counter = np.array([0, 0, step, rank], dtype=np.uint64)  # the low half counts the words drawn
+        self._bits = np.random.Philox(key=self._key, counter=self._counter)
+        self._drawn = 0  # words, where the device counts for itself
 
     def uniform(self, *shape: int) -> Float[Tensor, "..."]:
         """float32 numbers in [0, 1).
@@ -54,19 +51,47 @@ class Random:
         >>> bool((a == Random(1, Stream.DRAWS, step=7).uniform(2, 3)).all()), a.shape
         (True, torch.Size([2, 3]))
         """
-        if self._generator is not None:
-            return torch.rand(shape, generator=self._generator, device=self.device)
-        count = int(np.prod(shape, dtype=np.int64))
-        raw = self._bits.random_raw((count + 1) // 2).view(np.uint32)[:count]
-        return torch.from_numpy((raw >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)).view(shape)
+        count = math.prod(shape)
+        raw = self._words((count + 1) // 2).view(torch.int32)[:count]
+        return raw.bitwise_right_shift(8).bitwise_and_(0xFFFFFF).float().mul_(2**-24).view(shape)
 
     def dropout_mask(self, *shape: int, rate: float) -> Float[Tensor, "..."]:
         """0 with probability `rate` and 1 / (1 - rate) otherwise; the rate is met to one part in 65,536."""
-        if self._generator is not None:
-            mask = torch.empty(shape, device=self.device).bernoulli_(1.0 - rate, generator=self._generator)
-            return mask.div_(1.0 - rate)
-        count = int(np.prod(shape, dtype=np.int64))
-        raw = torch.from_numpy(self._bits.random_raw((count + 3) // 4).view(np.int16)[:count])
-        threshold = round(rate * 65536)
-        kept = raw >= threshold - 32768  # int16 shifts the range [0, 65536) down by half
-        return kept.float().mul_(65536.0 / (65536 - threshold)).view(shape)
+        count = math.prod(shape)
+        raw = self._words((count + 3) // 4).view(torch.int16)[:count]
+        threshold, scale = dropout_threshold(rate)
+        return (raw >= threshold).float().mul_(scale).view(shape)
+
+    def _words(self, count: int) -> Int[Tensor, " count"]:
+        """The next words of 64 random bits."""
+        if self.device.type == "cpu":
+            return torch.from_numpy(self._bits.random_raw(count).view(np.int64))
+        from nnrs.philox import fill
+
+        (seed, stream), (step, rank) = self._key.view(np.int64).tolist(), self._counter[2:].tolist()
+        words = torch.empty(1, count, dtype=torch.int64, device=self.device)
+        seeds, at = (
+            words.new_full((1,), seed),
+            words.new_full((1,), step),
+        )  # made there: no transfer to wait for
+        fill(words, seeds, at, stream, rank, first_word=self._drawn)
+        self._drawn += count
+        return words[0]
+
+
+class Drawn(Random):
+    """Numbers from words that are already there: those of one run, drawn for many runs at once."""
+
+    def __init__(self, words: Int[Tensor, " n"]) -> None:
+        self.device = words.device
+        self._rest = words
+
+    def _words(self, count: int) -> Int[Tensor, " count"]:
+        taken, self._rest = self._rest[:count], self._rest[count:]
+        return taken
+
+
+def dropout_threshold(rate: float) -> tuple[int, float]:
+    """The int16 below which 16 random bits drop a value, and what the others are multiplied by."""
+    dropped = round(rate * 65536)
+    return dropped - 32768, 65536.0 / (65536 - dropped)  # int16 shifts the range [0, 65536) down by half

@@ -18,6 +18,7 @@ from nnrs.errors import RunError
 from nnrs.evaluation.evaluate import scoring_windows, text_perplexity
 from nnrs.experiments.config import RunConfig, settings_of
 from nnrs.experiments.prepare import Parts, Shelf, Text, prepare
+from nnrs.experiments.writer import Writer
 from nnrs.metrics.score import Score
 from nnrs.models import build_model
 from nnrs.models.base import SequenceModel
@@ -40,6 +41,15 @@ class Estimate:
     bytes: int
 
 
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The state of a run after a step."""
+
+    step: int
+    tensors: dict[str, Tensor]
+    values: Json
+
+
 class Recorder(Callback):
     """Writes metrics.jsonl and timing.jsonl."""
 
@@ -57,6 +67,8 @@ class Run:
 
     def __init__(self, directory: RunDirectory, parts: Parts) -> None:
         self.directory, self.parts = directory, parts
+        self._writer = Writer(background=self.device.type == "cuda")
+        self._taken: Snapshot | None = None
         config = parts.config
         self.trainer = Trainer(
             model=parts.model,
@@ -68,7 +80,7 @@ class Run:
             seed=config.seed,
             exact=config.policy.unroll == "exact",
             passes=config.policy.passes,
-            save=lambda live: directory.write_checkpoint(*live.snapshot()),
+            save=self._save,
             save_best=self._save_best,
         )
 
@@ -152,6 +164,7 @@ class Run:
 
     def load_best(self) -> None:
         """Give the model the weights of its best epoch."""
+        self.wait()
         tensors, _ = self.directory.best()
         self.parts.model.load_state_dict(model_tensors(tensors))
 
@@ -181,11 +194,32 @@ class Run:
         self.directory.write_summary(summary)
         return summary
 
+    def wait(self) -> None:
+        """Wait until everything that was saved is on disk."""
+        self._writer.wait()
+
+    def _save(self, live: Live) -> None:
+        """A checkpoint; the run may go on before it is on disk."""
+        taken = self._snapshot(live)
+        self._writer.submit(lambda: self.directory.write_checkpoint(taken.tensors, taken.values))
+
     def _save_best(self, live: Live) -> None:
         """The model and what the policy learned, without what only training needs."""
-        tensors, _ = live.snapshot()
-        kept = {name: tensor for name, tensor in tensors.items() if name.startswith(("model.", "policy."))}
-        self.directory.write_best(kept, asdict(live.position))
+        taken, position = self._snapshot(live), asdict(live.position)
+        kept = {
+            name: tensor for name, tensor in taken.tensors.items() if name.startswith(("model.", "policy."))
+        }
+        self._writer.submit(lambda: self.directory.write_best(kept, position))
+
+    def _snapshot(self, live: Live) -> "Snapshot":
+        """The state of the moment in main memory; an epoch's best and its checkpoint share one."""
+        if self._taken is None or self._taken.step != live.position.step:
+            tensors, values = live.snapshot()
+            copies = {
+                name: tensor.to("cpu", copy=self._writer.background) for name, tensor in tensors.items()
+            }
+            self._taken = Snapshot(live.position.step, copies, values)
+        return self._taken
 
     def _seconds_per_window(self, rates: Rates) -> float:
         """Median of three tries; the gradient is thrown away and no parameter moves."""

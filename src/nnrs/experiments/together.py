@@ -183,6 +183,8 @@ def _finish_alone(run: Run) -> Outcome:
         done = run.trainer.fit()
     except DivergenceError as error:
         return Outcome(run, error=error)
+    finally:
+        run.wait()
     if not done:
         return Outcome(run)
     run.load_best()
@@ -194,6 +196,8 @@ def _finish_fleet(crew: Sequence[Run]) -> list[Outcome]:
 
     fleet = Fleet([run.trainer for run in crew], valid=_valid_windows(crew[0]))
     done = fleet.fit()
+    for run in crew:
+        run.wait()
     outcomes = [Outcome(run, error=fleet.failures.get(index)) for index, run in enumerate(crew)]
     if not done:
         return outcomes

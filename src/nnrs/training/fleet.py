@@ -1,0 +1,190 @@
+"""Many runs of one architecture trained side by side on one GPU, as batched models.
+
+A single small recurrent model leaves a GPU waiting for launches. Here R of them share every launch. Each run keeps
+its own trainer: its parameters become views of the fleet's, so that its checkpoints, metrics and best model are
+written as if it had been trained alone, and every random number is the one it would have drawn alone. On the CPU the
+plain loop (`Trainer.fit`) is the way; this module runs there for tests only.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import torch
+
+from nnrs.batches import Windows
+from nnrs.errors import ConfigError, DivergenceError
+from nnrs.training.loop import Epoch, Trainer, is_beat, perplexity_of
+from nnrs.training.squad import Scorer, Squad
+
+SQUADS, SMALLEST = (
+    4,
+    4,
+)  # squads overlap: one's products hide another's launches. Runs in a squad, where there are many
+ROOM = 0.9  # of the free memory that a fleet may take
+
+
+class Fleet:
+    """Trains the runs of several trainers together.
+
+    They may differ in seed, policy, rates, temperature, dropout, learning rate and clipping; they agree in
+    architecture, text, windows, epochs, precision and optimiser, and stand at the same step. `failures` are the runs
+    that diverged, by their index: each is left where it was, and the others go on.
+    """
+
+    def __init__(self, trainers: Sequence[Trainer], valid: Windows) -> None:
+        _check_agreement(trainers)
+        self._trainers = list(trainers)
+        self.failures: dict[int, DivergenceError] = {}
+        self._members = _squads(trainers)
+        self._squads = [Squad([trainers[run] for run in members], valid) for members in self._members]
+
+    def fit(self) -> bool:
+        """Train every run from where it stands to its last epoch; False where they were stopped before."""
+        while running := self._running():
+            epochs = {run: self._trainers[run].open_epoch() for run in running}
+            for members, squad in self._parts():
+                squad.set_epoch([epochs.get(run) for run in members])
+            if not self._train_epoch(epochs):
+                return False
+            self._close_epoch(epochs)
+        for run, trainer in enumerate(self._trainers):
+            if run not in self.failures:
+                trainer.close_fit()
+        return True
+
+    def perplexities(self, windows: Windows) -> list[float]:
+        """The teacher-forced perplexity of every run's model as it stands, in float32."""
+        _synchronize()  # the parameters may have been written from another stream
+        nats = self._scored([squad.scorer(windows) for squad in self._squads])
+        return [perplexity_of(nats[run], 1) for run in range(len(self._trainers))]
+
+    def _scored(self, scorers: Sequence[Scorer]) -> dict[int, float]:
+        """The loss of every run, from one scorer for each squad; all are queued before the first is waited for."""
+        for squad, scorer in zip(self._squads, scorers, strict=True):
+            with squad.streamed():
+                scorer.queue()
+        nats: dict[int, float] = {}
+        for (members, squad), scorer in zip(self._parts(), scorers, strict=True):
+            with squad.streamed():
+                nats |= dict(zip(members, scorer.nats_per_token(), strict=True))
+        return nats
+
+    def _parts(self) -> Iterator[tuple[list[int], Squad]]:
+        return zip(self._members, self._squads, strict=True)
+
+    def _running(self) -> list[int]:
+        """The runs that have epochs left and did not diverge."""
+        return [
+            run
+            for run, trainer in enumerate(self._trainers)
+            if run not in self.failures and not trainer.finished
+        ]
+
+    def _train_epoch(self, epochs: dict[int, Epoch]) -> bool:
+        windows = self._trainers[0].windows
+        for index in range(self._trainers[0].live.position.window, len(windows)):
+            for squad in self._squads:
+                squad.train_window(index)
+            stopping = index + 1 < len(windows) and self._trainers[0].should_stop()
+            if is_beat(index, len(windows)) or stopping:
+                self._beat(epochs)
+            if stopping:
+                self._save()
+                return False
+        return True
+
+    def _beat(self, epochs: dict[int, Epoch]) -> None:
+        for squad in self._squads:
+            squad.read_tallies()
+        for run in self._running():
+            self._guarded(run, partial(self._trainers[run].beat, epochs[run]))
+
+    def _close_epoch(self, epochs: dict[int, Epoch]) -> None:
+        trained = time.perf_counter()
+        nats = self._scored([squad.valid for squad in self._squads])
+        for squad in self._squads:
+            squad.settle()
+        for run in self._running():
+            epochs[run].trained = trained
+            perplexity = perplexity_of(nats[run], 1) if math.isfinite(nats[run]) else nats[run]
+            self._guarded(run, partial(self._trainers[run].close_epoch, epochs[run], perplexity))
+        for squad in self._squads:
+            squad.begin_text()
+
+    def _save(self) -> None:
+        """A checkpoint of every run that goes on, in the middle of an epoch."""
+        for squad in self._squads:
+            squad.settle()
+        for run in self._running():
+            self._trainers[run].save(self._trainers[run].live)
+
+    def _guarded(self, run: int, act: Callable[[], None]) -> None:
+        """Do something for one run; if it has diverged, freeze it alone."""
+        try:
+            act()
+        except DivergenceError as error:
+            self.failures[run] = error
+            for members, squad in self._parts():
+                if run in members:
+                    squad.freeze(members.index(run))
+
+
+def affordable(trainers: Sequence[Trainer], valid: Windows) -> int:
+    """How many of these runs fit the GPU's memory together, from what one and two of them really take."""
+    if len(trainers) == 1:
+        return 1
+    one, two = (_peak_bytes(trainers[:count], valid) for count in (1, 2))
+    free, _ = torch.cuda.mem_get_info()
+    room = ROOM * (free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
+    return min(len(trainers), 1 + max(0, int((room - one) // (two - one))))
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _peak_bytes(trainers: Sequence[Trainer], valid: Windows) -> int:
+    """What a fleet of these takes at most, beyond what is taken already."""
+    _synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    Squad(trainers, valid).rehearse()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def _squads(trainers: Sequence[Trainer]) -> list[list[int]]:
+    """The runs of each squad: those that predict apart from those that do not, and a few squads rather than one."""
+    kinds = [
+        [run for run, trainer in enumerate(trainers) if _predicts(trainer) is kind] for kind in (True, False)
+    ]
+    squads = []
+    for runs in kinds:
+        count = min(SQUADS, max(1, len(runs) // SMALLEST))
+        squads += [runs[part::count] for part in range(count)]
+    return [runs for runs in squads if runs]
+
+
+def _predicts(trainer: Trainer) -> bool:
+    return trainer.policy.prediction_rate is not None
+
+
+def _check_agreement(trainers: Sequence[Trainer]) -> None:
+    def shared(trainer: Trainer) -> dict[str, object]:
+        model, position = trainer.model.config, trainer.live.position
+        return {
+            "model": (model.label(), model.tied, trainer.model.vocab_size),
+            "training": trainer.config,
+            "optimizer": trainer.optimizer_config.name,
+            "windows": (len(trainer.windows), trainer.windows.num_tokens),
+            "position": (position.epoch, position.window, position.step),
+        }
+
+    first = shared(trainers[0])
+    for trainer in trainers[1:]:
+        for name, value in shared(trainer).items():
+            if value != first[name]:
+                raise ConfigError(f"the runs of a fleet must agree in {name}: {value} is not {first[name]}.")
