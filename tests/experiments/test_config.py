@@ -257,3 +257,13 @@ def test_a_gpu_that_is_not_there_is_named(name, monkeypatch):
 def test_a_device_of_no_known_kind_is_named(name, message):
     with pytest.raises(ConfigError, match=message):
         choose_device(name)
+
+
+def test_a_gpu_without_triton_is_passed_over_and_refused_by_name(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert choose_device("auto") == torch.device("cuda")
+    monkeypatch.setattr("nnrs.experiments.prepare.find_spec", lambda name: None)
+    assert choose_device("auto") == torch.device("cpu")
+    with pytest.raises(ConfigError, match="needs Triton.*--device cpu"):
+        choose_device("cuda")

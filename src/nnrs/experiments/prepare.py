@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,9 +30,10 @@ Made = TypeVar("Made")
 
 
 def choose_device(name: str) -> torch.device:
-    """The device called `name`; `auto` is the first GPU where there is one."""
+    """The device called `name`; `auto` is the first GPU where there is one, and Triton to program it with."""
+    has_triton = find_spec("triton") is not None
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda" if has_triton and torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -42,6 +44,10 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= count:
         raise ConfigError(
             f"device '{name}' is not there: this machine's CUDA devices number {count}. Use --device cpu."
+        )
+    if device.type == "cuda" and not has_triton:
+        raise ConfigError(
+            f"device '{name}' needs Triton, which this PyTorch came without: install triton, or use --device cpu."
         )
     return device
 
