@@ -265,5 +265,5 @@ def test_a_gpu_without_triton_is_passed_over_and_refused_by_name(monkeypatch):
     assert choose_device("auto") == torch.device("cuda")
     monkeypatch.setattr("nnrs.experiments.prepare.find_spec", lambda name: None)
     assert choose_device("auto") == torch.device("cpu")
-    with pytest.raises(ConfigError, match="needs Triton.*--device cpu"):
+    with pytest.raises(ConfigError, match=r"needs Triton.*--device cpu"):
         choose_device("cuda")

@@ -83,13 +83,16 @@ class Fleet:
         ]
 
     def _train_epoch(self, epochs: dict[int, Epoch]) -> bool:
-        windows = self._trainers[0].windows
-        for index in range(self._trainers[0].live.position.window, len(windows)):
+        first = self._trainers[next(iter(epochs))]  # all that run stand at the same window
+        windows = first.windows
+        for index in range(first.live.position.window, len(windows)):
             for squad in self._squads:
                 squad.train_window(index)
-            stopping = index + 1 < len(windows) and self._trainers[0].should_stop()
+            stopping = index + 1 < len(windows) and first.should_stop()
             if is_beat(index, len(windows)) or stopping:
                 self._beat(epochs)
+            if not self._running():
+                return True  # every run has diverged
             if stopping:
                 self._save()
                 return False
