@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from nnrs.corpus import Corpus, open_corpus
     from nnrs.embeddings import Embeddings, read_vectors, vectors_from_text
     from nnrs.errors import NnrsError
+    from nnrs.evaluation import exposure
     from nnrs.experiments.run import load
     from nnrs.neighbors.table import NeighborTable
     from nnrs.policies.functional import replace_with_neighbors
@@ -31,6 +32,7 @@ _HOMES = {
     "replace_with_neighbors": "nnrs.policies.functional",
     "vectors_from_text": "nnrs.embeddings",
 }
+_MODULES = {"exposure": "nnrs.evaluation.exposure"}
 __all__ = [
     "Corpus",
     "Embeddings",
@@ -39,6 +41,7 @@ __all__ = [
     "Schedule",
     "Vocabulary",
     "__version__",
+    "exposure",
     "load",
     "open_corpus",
     "read_vectors",
@@ -48,6 +51,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     if name not in _HOMES:
         raise AttributeError(f"module 'nnrs' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)

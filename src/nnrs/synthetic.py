@@ -96,6 +96,10 @@ class SyntheticLanguage:
         """Nats per token, `<eos>` counted: the mean loss of a model that knows the language exactly."""
         return float(self.stationary @ torch.special.entr(self.transition_probabilities).sum(dim=1))
 
+    def logits(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape vocab"]:
+        """The log-probabilities of the next word after each word, ids being places in `words`: the perfect model."""
+        return self.transition_probabilities.log()[ids]
+
     def synonyms_of(self, word: str) -> tuple[str, ...]:
         """The other words for the same concept, the most used first; none for `<eos>`."""
         if word not in self.words:

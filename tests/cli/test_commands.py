@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import nnrs as library
-from nnrs.evaluation.generate import continuations
+from nnrs.evaluation.generate import Decoding, generate
 from nnrs.experiments.config import DataConfig
 from nnrs.experiments.prepare import SPECIAL, Text
 from nnrs.neighbors.table import NeighborTable
@@ -161,7 +161,8 @@ def test_generate_repeats_itself_for_a_seed_and_only_for_it(done, loaded):
     words = loaded.vocabulary
     prompt = torch.tensor([words.eos_id, *words.encode(["w001", "zebra", "w002"])])
     for seed, same in ((1, True), (2, False)):
-        texts = continuations(loaded.model, prompt, count=3, length=12, seed=seed).tolist()
+        prompts = prompt.expand(3, -1)
+        texts = generate(loaded.model, prompts, length=12, decoding=Decoding(), seed=seed).tolist()
         assert ([" ".join(words.decode(row)) for row in texts] == first["continuations"]) == same
     for name in ("generate", "generate as text"):
         assert done[name].stderr == "not in the vocabulary, read as <unk>: zebra\n"

@@ -22,10 +22,15 @@ def generate(
     """Continue a prompt with a run's best model."""
     import torch
 
-    from nnrs.evaluation.generate import continuations
+    from nnrs.errors import ConfigError
+    from nnrs.evaluation.generate import Decoding
+    from nnrs.evaluation.generate import generate as continued
     from nnrs.experiments.prepare import choose_device
     from nnrs.experiments.run import load
 
+    if count < 1 or length < 1:
+        raise ConfigError(f"count and length must be at least 1, got {count} and {length}.")
+    decoding = Decoding(temperature=temperature, top_p=top_p)
     loaded = load(run, choose_device(device))
     vocabulary = loaded.vocabulary
     words = [word if word in vocabulary.ids else word.lower() for word in prompt.split()]
@@ -33,9 +38,7 @@ def generate(
     if unknown:
         note(f"not in the vocabulary, read as <unk>: {', '.join(unknown)}")
     ids = torch.tensor([vocabulary.eos_id, *vocabulary.encode(words)])
-    texts = continuations(
-        loaded.model, ids, count=count, length=length, temperature=temperature, top_p=top_p, seed=seed
-    )
+    texts = continued(loaded.model, ids.expand(count, -1), length=length, decoding=decoding, seed=seed)
     lines = [" ".join(vocabulary.decode(row)) for row in texts.tolist()]
     if json:
         print_json({"prompt": " ".join(words), "continuations": lines})

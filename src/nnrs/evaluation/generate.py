@@ -1,4 +1,6 @@
-"""Letting a model speak: continuations of a prompt, sampled or greedy."""
+"""Letting a model speak: free-running continuations of prefixes, and what it would say at each gold step."""
+
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -6,9 +8,63 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nnrs.errors import ConfigError
-from nnrs.models.base import SequenceModel
+from nnrs.evaluation.causal import CausalModel, device_of, read, rows_of
 from nnrs.neighbors.probabilities import pick
 from nnrs.seeding import Random, Stream
+
+ROWS = 500  # continued at once: bounds memory, whatever the number of prefixes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """How the next token is chosen: drawn from the softmax, or the likeliest (temperature 0), or by beam search.
+
+    A `width` of 2 or more keeps that many hypotheses; among those of different lengths (an `end_id` ends one) the
+    best has the largest log-likelihood / length^length_penalty.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    width: int = 1
+    length_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0.0:
+            raise ConfigError(f"temperature must be 0 (greedy) or more, got {self.temperature}.")
+        if not 0.0 < self.top_p <= 1.0:
+            raise ConfigError(f"top-p must be in (0, 1], got {self.top_p}.")
+        if self.width < 1:
+            raise ConfigError(f"beam width must be at least 1, got {self.width}.")
+
+    def label(self) -> str:
+        """As it stands in a score's signature.
+
+        >>> Decoding(temperature=0.0).label(), Decoding(top_p=0.9).label(), Decoding(width=4).label()
+        ('greedy', 'top-p0.9', 'beam4-penalty1')
+        """
+        if self.width > 1:
+            return f"beam{self.width}-penalty{self.length_penalty:g}"
+        if self.temperature == 0.0:
+            return "greedy"
+        name = "sample" if self.top_p == 1.0 else f"top-p{self.top_p:g}"
+        return name if self.temperature == 1.0 else f"{name}-t{self.temperature:g}"
+
+    def choose(
+        self, logits: Float[Tensor, "batch vocab"], uniform: Float[Tensor, " batch"]
+    ) -> Int[Tensor, " batch"]:
+        """The next token of each row."""
+        if self.temperature == 0.0:
+            return logits.argmax(dim=-1)
+        probabilities = F.softmax(logits / self.temperature, dim=-1)
+        return pick(nucleus(probabilities, self.top_p) if self.top_p < 1.0 else probabilities, uniform)
+
+
+DECODINGS = {
+    "greedy": Decoding(temperature=0.0),
+    "sample": Decoding(),
+    "top-p": Decoding(top_p=0.9),
+    "beam": Decoding(width=4),
+}
 
 
 def nucleus(probabilities: Float[Tensor, "batch vocab"], top_p: float) -> Float[Tensor, "batch vocab"]:
@@ -23,38 +79,108 @@ def nucleus(probabilities: Float[Tensor, "batch vocab"], top_p: float) -> Float[
     return torch.zeros_like(probabilities).scatter(-1, order, kept / kept.sum(dim=-1, keepdim=True))
 
 
-@torch.no_grad()
-def continuations(
-    model: SequenceModel,
-    prompt: Int[Tensor, " time"],
+def generate(
+    model: CausalModel,
+    prefixes: Int[Tensor, "n prefix"],
     *,
-    count: int,
     length: int,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
+    decoding: Decoding,
     seed: int = 0,
-) -> Int[Tensor, "count length"]:
-    """`count` continuations of `length` tokens after `prompt`; at temperature 0 the likeliest token each time."""
-    if count < 1 or length < 1:
-        raise ConfigError(f"count and length must be at least 1, got {count} and {length}.")
-    if not temperature >= 0.0:
-        raise ConfigError(f"temperature must be 0 (greedy) or more, got {temperature}.")
-    if not 0.0 < top_p <= 1.0:
-        raise ConfigError(f"top-p must be in (0, 1], got {top_p}.")
-    device = next(model.parameters()).device
-    ids = prompt.to(device).expand(count, -1)
-    logits, state = model(ids)
+    end_id: int | None = None,
+) -> Int[Tensor, "n length"]:
+    """A continuation of `length` tokens for each prefix; after an `end_id`, nothing but `end_id`.
+
+    What a row gets depends on its prefix, its place and the seed, not on how many rows are continued at once.
+    """
+    if length < 1 or prefixes.shape[1] < 1:
+        raise ConfigError(f"length and prefix must be at least 1, got {length} and {prefixes.shape[1]}.")
+    device, made = device_of(model), []
+    for first in range(0, len(prefixes), ROWS):
+        block = prefixes[first : first + ROWS].long().to(device)
+        if decoding.width > 1:
+            made.append(_beam_search(model, block, length, decoding, end_id))
+        else:
+            places = slice(first, first + len(block))
+            made.append(_sampled(model, block, length, decoding, seed, end_id, places, len(prefixes)))
+    return torch.cat(made).to(prefixes.device) if made else prefixes.new_empty(0, length)
+
+
+def draws(seed: int, step: int, rows: int, device: torch.device) -> Float[Tensor, " rows"]:
+    """The random numbers that decide one step, one for each row."""
+    return Random(seed, Stream.TEXT, step, device=device).uniform(rows)
+
+
+def teacher_forced(
+    model: CausalModel, prefixes: Int[Tensor, "n prefix"], gold: Int[Tensor, "n length"]
+) -> Int[Tensor, "n length"]:
+    """The likeliest token at each step of `gold` when everything before it is gold: the other way of predicting."""
+    device, made = device_of(model), []
+    whole = torch.cat([prefixes, gold[:, :-1]], dim=1).long()
+    for block in whole.split(ROWS // 10):  # the logits of every position are needed
+        logits, _ = read(model, block.to(device))
+        made.append(logits[:, -gold.shape[1] :].argmax(dim=-1))
+    return torch.cat(made).to(gold.device) if made else gold
+
+
+def _sampled(
+    model: CausalModel,
+    prefixes: Tensor,
+    length: int,
+    decoding: Decoding,
+    seed: int,
+    end_id: int | None,
+    places: slice,
+    total: int,
+) -> Tensor:
+    logits, memory = read(model, prefixes, last=True)
     tokens: list[Tensor] = []
     for step in range(length):
-        uniform = Random(seed, Stream.TEXT, step, device=device).uniform(count)
-        tokens.append(_next(logits[:, -1].float(), temperature, top_p, uniform))
+        chosen = decoding.choose(logits[:, -1], draws(seed, step, total, prefixes.device)[places])
+        if end_id is not None and tokens:
+            chosen = torch.where(tokens[-1] == end_id, end_id, chosen)
+        tokens.append(chosen)
         if step + 1 < length:
-            logits, state = model(tokens[-1].unsqueeze(1), state)
+            logits, memory = read(model, chosen.unsqueeze(1), memory, last=True)
     return torch.stack(tokens, dim=1)
 
 
-def _next(logits: Tensor, temperature: float, top_p: float, uniform: Tensor) -> Tensor:
-    if temperature == 0.0:
-        return logits.argmax(dim=-1)
-    probabilities = F.softmax(logits / temperature, dim=-1)
-    return pick(nucleus(probabilities, top_p) if top_p < 1.0 else probabilities, uniform)
+def _beam_search(
+    model: CausalModel, prefixes: Tensor, length: int, decoding: Decoding, end_id: int | None
+) -> Tensor:
+    rows = len(prefixes)
+    logits, memory = read(model, prefixes, last=True)
+    scores = logits.new_zeros(rows, 1)  # of each hypothesis; there is one at first, the empty one
+    sequences = prefixes.new_empty(rows, 1, 0)
+    for step in range(length):
+        beams = scores.shape[1]
+        likelihoods = F.log_softmax(logits[:, -1], dim=-1).view(rows, beams, -1)
+        if end_id is not None and step:
+            likelihoods = _after_end(likelihoods, sequences[..., -1] == end_id, end_id)
+        vocab = likelihoods.shape[-1]
+        together = (scores.unsqueeze(-1) + likelihoods).flatten(1)
+        scores, picked = together.topk(min(decoding.width, together.shape[1]), dim=1)
+        parents, tokens = picked // vocab, picked % vocab
+        before = sequences.gather(1, parents.unsqueeze(-1).expand(-1, -1, step))
+        sequences = torch.cat([before, tokens.unsqueeze(-1)], dim=-1)
+        if step + 1 < length:
+            of_rows = torch.arange(rows, device=prefixes.device).unsqueeze(1) * beams + parents
+            memory = rows_of(memory, of_rows.flatten())
+            logits, memory = read(model, tokens.view(-1, 1), memory, last=True)
+    best = _normalised(scores, sequences, decoding.length_penalty, end_id).argmax(dim=1)
+    return sequences[torch.arange(rows, device=prefixes.device), best]
+
+
+def _after_end(likelihoods: Tensor, ended: Tensor, end_id: int) -> Tensor:
+    """A hypothesis that has ended goes on with its end alone, at no cost."""
+    only_end = torch.full_like(likelihoods[0, 0], -torch.inf)
+    only_end[end_id] = 0.0
+    return torch.where(ended.unsqueeze(-1), only_end, likelihoods)
+
+
+def _normalised(scores: Tensor, sequences: Tensor, penalty: float, end_id: int | None) -> Tensor:
+    lengths = torch.full_like(scores, sequences.shape[-1])
+    if end_id is not None:  # the end itself counts
+        lengths = (
+            ((sequences == end_id).cumsum(dim=-1) == 0).sum(dim=-1).add(1).clamp(max=sequences.shape[-1])
+        )
+    return scores / lengths.to(scores.dtype) ** penalty
