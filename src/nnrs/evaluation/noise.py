@@ -1,0 +1,82 @@
+"""Perplexity where the history is not what it should be: neighbors, frequent words or the model's own words in it.
+
+A model that survives its mistakes loses less here than it gains elsewhere (METHOD, last section).
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nnrs.batches import IGNORED, Windows
+from nnrs.errors import ConfigError
+from nnrs.models.base import SequenceModel
+from nnrs.policies.base import Proposal
+from nnrs.policies.functional import sample_tokens
+from nnrs.seeding import Random, Stream
+
+LENGTH = 35  # steps at a time: bounds the logits in memory
+
+
+@torch.no_grad()
+def noised_nats(
+    model: SequenceModel,
+    ids: Int[Tensor, " tokens"],
+    *,
+    eos_id: int,
+    rate: float,
+    proposal: Proposal | None,
+    replaceable: Bool[Tensor, " vocab"],
+    temperature: float = 1.0,
+    streams: int = 20,
+    seed: int = 0,
+) -> Float[Tensor, " tokens"]:
+    """The loss of every gold token, in the order of the text, after a history of which a part was replaced.
+
+    With a `proposal`, each replaceable input becomes one of its proposals at `rate`. Without, any input becomes what
+    the model itself would have said there, drawn from its softmax after the history it had. The noise is the same for
+    every model. The first input of each stream is gold.
+    """
+    if not 0.0 <= rate <= 1.0:
+        raise ConfigError(f"a noise rate must be a probability in [0, 1], got {rate}.")
+    device = next(model.parameters()).device
+    streams = min(streams, len(ids))
+    windows = Windows(ids, batch_size=streams, length=LENGTH, eos_id=eos_id, pad_remainder=True).to(device)
+    state, last, nats, targets = model.init_state(streams), None, [], []
+    for step, window in enumerate(windows):
+        random = Random(seed, Stream.DRAWS, step, device=device)
+        chosen, drawn = random.uniform(2, *window.inputs.shape)
+        if proposal is None:
+            logits, state, last = _on_its_own(model, window.inputs, chosen < rate, drawn, state, last)
+        else:
+            noisy = (chosen < rate) & replaceable[window.inputs] & proposal.replaceable[window.inputs]
+            proposed = proposal.draw(window.inputs, drawn, temperature)
+            logits, state = model(torch.where(noisy, proposed, window.inputs), state)
+        flat = logits.flatten(0, 1).float(), window.targets.flatten()
+        nats.append(
+            F.cross_entropy(*flat, ignore_index=IGNORED, reduction="none").view_as(window.targets).cpu()
+        )
+        targets.append(window.targets.cpu())
+    kept = torch.cat(targets, dim=1) != IGNORED
+    return torch.cat(nats, dim=1)[kept].double()  # rows are consecutive pieces of the text
+
+
+def _on_its_own(
+    model: SequenceModel,
+    gold: Int[Tensor, "batch time"],
+    noisy: Bool[Tensor, "batch time"],
+    drawn: Float[Tensor, "batch time"],
+    state: tuple[Tensor, ...],
+    last: Float[Tensor, "batch vocab"] | None,
+) -> tuple[Float[Tensor, "batch time vocab"], tuple[Tensor, ...], Float[Tensor, "batch vocab"]]:
+    """Step by step, for what the model says depends on what it has said: logits, state and the last step's logits."""
+    steps = []
+    for step in range(gold.shape[1]):
+        tokens = gold[:, step]
+        if last is not None:
+            tokens = torch.where(noisy[:, step], sample_tokens(last.float(), drawn[:, step]), tokens)
+        logits, state = model(tokens.unsqueeze(1), state)
+        last = logits[:, 0]
+        steps.append(last)
+    assert last is not None  # a window has a step
+    return torch.stack(steps, dim=1), state, last

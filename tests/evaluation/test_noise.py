@@ -1,0 +1,107 @@
+"""Gold targets are scored after a history of which the stated part, and nothing else, was replaced."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nnrs.errors import ConfigError
+from nnrs.evaluation.noise import LENGTH, noised_nats
+from nnrs.models import ModelConfig, build_model
+from nnrs.neighbors.table import NeighborTable
+from nnrs.policies.functional import sample_tokens
+from nnrs.seeding import Random, Stream
+
+VOCAB = 12
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = build_model(ModelConfig(units=16, dropout=0.5), VOCAB, Random(1, Stream.INITIALISATION)).double()
+    with torch.no_grad():
+        model.embedding.weight.mul_(20)
+    return model
+
+
+@pytest.fixture(scope="module")
+def ids():
+    return (Random(7, Stream.TEXT).uniform(143) * VOCAB).to(torch.int32)
+
+
+@pytest.fixture(scope="module")
+def table():
+    return NeighborTable.from_vectors(Random(4, Stream.TEXT).uniform(VOCAB, 6) - 0.5, k=3, protected=(0, 1))
+
+
+def scored(model, ids, table, **settings):
+    replaceable = torch.ones(VOCAB, dtype=torch.bool)
+    given = {"rate": 0.4, "proposal": table, "replaceable": replaceable, "streams": 2, **settings}
+    return noised_nats(model, ids, eos_id=0, **given)
+
+
+@torch.no_grad()
+def rows_by_hand(model, ids, inputs_of):
+    """Two streams of 72 and 71 tokens, each read as one window after `<eos>` or its predecessor."""
+    rows = []
+    for first, last in ((0, 72), (72, 143)):
+        before = [0 if first == 0 else int(ids[first - 1]), *ids[first : last - 1].tolist()]
+        inputs = inputs_of(first // 72, torch.tensor(before))
+        logits, _ = model(inputs[None])
+        rows.append(F.cross_entropy(logits[0].float(), ids[first:last].long(), reduction="none").double())
+    return torch.cat(rows)
+
+
+def draws_of(row, seed=0):
+    """The numbers of one stream: windows of 35, 35 and 2 steps draw one after another."""
+    parts = [
+        Random(seed, Stream.DRAWS, step).uniform(2, 2, length)
+        for step, length in enumerate((LENGTH, LENGTH, 2))
+    ]
+    return torch.cat(parts, dim=2)[:, row]
+
+
+def test_at_rate_zero_every_noise_is_the_plain_loss(model, ids, table):
+    plain = rows_by_hand(model, ids, lambda row, inputs: inputs)
+    for proposal in (table, None):
+        torch.testing.assert_close(scored(model, ids, table, proposal=proposal, rate=0.0), plain)
+
+
+def test_proposals_stand_in_the_history_and_the_targets_stay(model, ids, table):
+    def noisy(row, inputs):
+        chosen, drawn = (part[: len(inputs)] for part in draws_of(row))
+        wanted = (chosen < 0.4) & table.replaceable[inputs]
+        return torch.where(wanted, table.draw(inputs, drawn, 0.5), inputs)
+
+    expected = rows_by_hand(model, ids, noisy)
+    torch.testing.assert_close(scored(model, ids, table, temperature=0.5), expected)
+
+
+def test_words_that_are_not_replaceable_stay(model, ids, table):
+    nothing = torch.zeros(VOCAB, dtype=torch.bool)
+    plain = rows_by_hand(model, ids, lambda row, inputs: inputs)
+    torch.testing.assert_close(scored(model, ids, table, replaceable=nothing, rate=1.0), plain)
+
+
+@torch.no_grad()
+def test_own_words_are_drawn_after_the_history_the_model_had(model, ids):
+    def noisy(row, inputs):
+        chosen, drawn = draws_of(row)
+        made = [int(inputs[0])]
+        for step in range(1, len(inputs)):
+            logits, _ = model(torch.tensor([made]))
+            own = sample_tokens(logits[0, -1:].float(), drawn[step : step + 1])
+            made.append(int(own if chosen[step] < 0.7 else inputs[step]))
+        return torch.tensor(made)
+
+    expected = rows_by_hand(model, ids, noisy)
+    torch.testing.assert_close(scored(model, ids, None, rate=0.7), expected)
+
+
+def test_the_noise_is_the_same_for_every_model_and_another_for_another_seed(model, ids, table):
+    first, again, other = (scored(model, ids, table, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_a_rate_that_is_no_probability_is_refused(model, ids, table):
+    with pytest.raises(ConfigError, match="probability"):
+        scored(model, ids, table, rate=1.5)
