@@ -113,3 +113,15 @@ def test_a_text_smaller_than_one_batch_is_refused_by_its_numbers(pad, needed):
 def test_empty_windows_are_refused(bad):
     with pytest.raises(ConfigError, match="must be at least 1"):
         Windows(torch.arange(10), **{"batch_size": 2, "length": 4, "eos_id": 0, **bad})
+
+
+def test_windows_are_equal_where_text_rows_and_length_are():
+    ids = torch.arange(40) % 7
+    made = Windows(ids, batch_size=2, length=5, eos_id=0)
+    assert made.equals(Windows(ids, batch_size=2, length=5, eos_id=0))
+    for other in (
+        Windows(ids, batch_size=4, length=5, eos_id=0),
+        Windows(ids, batch_size=2, length=4, eos_id=0),
+        Windows(ids.flip(0), batch_size=2, length=5, eos_id=0),
+    ):
+        assert not made.equals(other)

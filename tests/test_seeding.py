@@ -1,10 +1,12 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 
-from nnrs.seeding import Random, Stream
+from nnrs.seeding import Drawn, Random, Stream
 
 
 def test_seed_stream_step_and_rank_each_change_every_number():
@@ -61,10 +63,66 @@ def test_torchs_own_generator_is_left_alone():
     assert torch.equal(state, torch.get_rng_state())
 
 
+def numpy_words(seed, stream, step, rank, count):
+    key, counter = (
+        np.array(numbers, dtype=np.uint64) for numbers in ([seed % 2**64, stream], [0, 0, step, rank])
+    )
+    return np.random.Philox(key=key, counter=counter).random_raw(count)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**62 + 5, 2**63 - 1, -1])
+def test_uniform_numbers_are_the_upper_bits_of_half_words(seed):
+    words = numpy_words(seed, Stream.TEXT, 812, 2, 7)
+    upper = (words.view(np.uint32) >> np.uint32(8)).astype(np.float64) / 2**24
+    numbers = Random(seed, Stream.TEXT, 812, 2).uniform(2, 7)
+    assert torch.equal(numbers.double(), torch.from_numpy(upper).view(2, 7))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 0.99])
+def test_dropout_masks_keep_what_their_16_bits_put_above_the_rate(rate):
+    words = numpy_words(3, Stream.DROPOUT, 5, 0, 250)
+    place = words.view(np.int16).astype(np.int64) + 32768  # in [0, 65536)
+    kept = torch.from_numpy(place >= round(rate * 65536))
+    mask = Random(3, Stream.DROPOUT, 5).dropout_mask(1000, rate=rate)
+    assert torch.equal(mask != 0, kept)
+    assert kept.any()
+
+
+def test_every_call_begins_with_a_new_word():
+    words = numpy_words(3, Stream.DRAWS, 0, 0, 4)
+    random = Random(3, Stream.DRAWS)
+    random.uniform(3)  # one and a half words
+    random.dropout_mask(1, rate=0.5)  # a quarter of the third
+    expected = (words[3:].view(np.uint32) >> np.uint32(8)).astype(np.float32) / 2**24
+    assert torch.equal(random.uniform(2), torch.from_numpy(expected))
+
+
+def test_words_drawn_before_give_the_numbers_that_would_be_drawn():
+    words = numpy_words(6, Stream.DRAWS, 9, 0, 40).view(np.int64)
+    one, other = Random(6, Stream.DRAWS, 9), Drawn(torch.from_numpy(words))
+    for shape in ((3, 5), (1,), (4, 2)):
+        assert torch.equal(one.uniform(*shape), other.uniform(*shape))
+        assert torch.equal(one.dropout_mask(*shape, rate=0.4), other.dropout_mask(*shape, rate=0.4))
+
+
+def test_shapes_are_checked_while_the_tests_run():
+    pytest.importorskip("beartype")
+    with pytest.raises(TypeCheckError):
+        Drawn(torch.zeros(2, 2, dtype=torch.int64))
+
+
 @pytest.mark.gpu
-def test_on_a_gpu_the_same_step_gives_the_same_numbers():
-    first, second = (Random(1, Stream.DRAWS, 3, device="cuda") for _ in range(2))
-    assert torch.equal(first.uniform(1000), second.uniform(1000))
-    assert not torch.equal(first.uniform(1000), Random(1, Stream.DRAWS, 4, device="cuda").uniform(1000))
-    mask = first.dropout_mask(1000, 1000, rate=0.25)
-    assert abs((mask == 0).double().mean().item() - 0.25) < 0.003
+@pytest.mark.parametrize("seed", [1, 2**62 + 5, -1])
+@pytest.mark.parametrize("stream", [Stream.ORDER, Stream.DRAWS])  # Triton compiles the number 1 in
+def test_a_gpu_gives_the_numbers_that_the_cpu_gives_bit_for_bit(seed, stream):
+    cpu, cuda = (Random(seed, stream, 812, 3, device=device) for device in ("cpu", "cuda"))
+    for shape in ((1,), (3, 5), (4, 1000)):  # each goes on where the one before ended
+        assert torch.equal(cpu.uniform(*shape), cuda.uniform(*shape).cpu())
+        assert torch.equal(cpu.dropout_mask(*shape, rate=0.3), cuda.dropout_mask(*shape, rate=0.3).cpu())
+
+
+def test_no_numbers_are_a_shape_too():
+    random = Random(1, Stream.DRAWS)
+    assert random.uniform(3, 0).shape == (3, 0)
+    assert random.dropout_mask(0, rate=0.5).shape == (0,)
+    assert torch.equal(random.uniform(4), Random(1, Stream.DRAWS).uniform(4))

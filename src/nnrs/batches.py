@@ -70,6 +70,10 @@ class Windows:
     def __iter__(self) -> Iterator[Window]:
         return (self[index] for index in range(len(self)))
 
+    def equals(self, other: "Windows") -> bool:
+        """Whether these are the same windows of the same text."""
+        return self.length == other.length and torch.equal(self._targets, other._targets)
+
     def to(self, device: torch.device | str) -> "Windows":
         """The same windows with their ids on `device`: moved once, sliced there without a transfer."""
         moved = copy.copy(self)

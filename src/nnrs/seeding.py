@@ -52,17 +52,24 @@ class Random:
         (True, torch.Size([2, 3]))
         """
         count = math.prod(shape)
-        raw = self._words((count + 1) // 2).view(torch.int32)[:count]
+        raw = self._bits_as(torch.int32, count)
         return raw.bitwise_right_shift(8).bitwise_and_(0xFFFFFF).float().mul_(2**-24).view(shape)
 
     def dropout_mask(self, *shape: int, rate: float) -> Float[Tensor, "..."]:
         """0 with probability `rate` and 1 / (1 - rate) otherwise; the rate is met to one part in 65,536."""
         count = math.prod(shape)
-        raw = self._words((count + 3) // 4).view(torch.int16)[:count]
+        raw = self._bits_as(torch.int16, count)
         threshold, scale = dropout_threshold(rate)
         return (raw >= threshold).float().mul_(scale).view(shape)
 
-    def _words(self, count: int) -> Int[Tensor, " count"]:
+    def _bits_as(self, dtype: torch.dtype, count: int) -> Int[Tensor, " count"]:
+        """So many random integers; each call begins a new word."""
+        if count == 0:
+            return torch.empty(0, dtype=dtype, device=self.device)
+        per_word = 8 // dtype.itemsize
+        return self._words(-(-count // per_word)).view(dtype)[:count]
+
+    def _words(self, count: int) -> Int[Tensor, " words"]:
         """The next words of 64 random bits."""
         if self.device.type == "cpu":
             return torch.from_numpy(self._bits.random_raw(count).view(np.int64))

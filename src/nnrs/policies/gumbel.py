@@ -56,7 +56,7 @@ class GumbelPolicy(InputPolicy):
     def _propose(
         self, window: Window, originals: Tensor, rates: Rates, random: Random
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        if rates.neighbor == 0.0 or self.proposal.k == 0:
+        if self.proposal.k == 0:
             return originals, torch.zeros_like(originals, dtype=torch.bool), None
         uniform = random.uniform(*originals.shape, self.proposal.k)
         with torch.no_grad():  # the same winner that `vectors` will find

@@ -56,7 +56,6 @@ class Fleet:
 
     def perplexities(self, windows: Windows) -> list[float]:
         """The teacher-forced perplexity of every run's model as it stands, in float32."""
-        _synchronize()  # the parameters may have been written from another stream
         nats = self._scored([squad.scorer(windows) for squad in self._squads])
         return [perplexity_of(nats[run], 1) for run in range(len(self._trainers))]
 
@@ -144,14 +143,9 @@ def affordable(trainers: Sequence[Trainer], valid: Windows) -> int:
     return min(len(trainers), 1 + max(0, int((room - one) // (two - one))))
 
 
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 def _peak_bytes(trainers: Sequence[Trainer], valid: Windows) -> int:
     """What a fleet of these takes at most, beyond what is taken already."""
-    _synchronize()
+    torch.cuda.synchronize()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
@@ -182,12 +176,13 @@ def _check_agreement(trainers: Sequence[Trainer]) -> None:
             "model": (model.label(), model.tied, trainer.model.vocab_size),
             "training": trainer.config,
             "optimizer": trainer.optimizer_config.name,
-            "windows": (len(trainer.windows), trainer.windows.num_tokens),
             "position": (position.epoch, position.window, position.step),
         }
 
     first = shared(trainers[0])
     for trainer in trainers[1:]:
+        if not trainer.windows.equals(trainers[0].windows):
+            raise ConfigError("the runs of a fleet must agree in the text they are trained on.")
         for name, value in shared(trainer).items():
             if value != first[name]:
                 raise ConfigError(f"the runs of a fleet must agree in {name}: {value} is not {first[name]}.")

@@ -119,6 +119,7 @@ class Squad:
         self._stream: torch.cuda.Stream | None = None
         if self._device.type == "cuda":
             self._stream = torch.cuda.Stream(self._device)
+        self._catch_up()
 
     def _make_dropout(self, rows: int) -> None:
         numbers = self.trainers[0].model.dropout_places * rows * self._model.units
@@ -214,6 +215,11 @@ class Squad:
         """Leave a run's parameters as they are from now on."""
         with self.streamed():
             self._active[run] = 0
+
+    def _catch_up(self) -> None:
+        """Have the squad's stream wait for what was queued elsewhere: new buffers are filled there."""
+        if self._stream:
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
 
     def streamed(self) -> AbstractContextManager[object]:
         """Queue on the squad's own stream."""
@@ -355,7 +361,9 @@ class Squad:
 
     def scorer(self, windows: Windows) -> Scorer:
         """Scores the runs' models as they stand in float32, whatever they were trained in."""
-        return Scorer(self._model, windows, self._model.parameters.values)
+        made = Scorer(self._model, windows, self._model.parameters.values)
+        self._catch_up()  # with the parameters, too, where a best model was loaded into them
+        return made
 
 
 def _at_once(name: str, function: Callable[[], None]) -> None:

@@ -100,7 +100,10 @@ def choose(
     ],  # similarities and ids (runs, vocab, k), replaceable, proposing
     out: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],  # inputs, targets, claims, uniforms, replaced
 ) -> None:
-    """`InputPolicy.choose` for the runs whose proposals come from a table, or that have none."""
+    """`InputPolicy.choose` for the runs whose proposals come from a table, or that have none.
+
+    The parts of `out` are alike: (runs, rows), rows time-major and at least as many as the window has.
+    """
     batch, time = window[0].shape
     runs, vocab, k = table[0].shape
     grid = (triton.cdiv(batch * time, BLOCK), runs)

@@ -78,8 +78,8 @@ def optimizer_step(
     first, second = moments or (parameters, parameters)
     corrections = coefficients
     if moments:  # in float64: 0.999^n is near 1
-        betas = torch.tensor(BETAS, dtype=torch.float64, device=parameters.device)
-        corrections = (1.0 - betas ** (steps + 1)).float()
+        number = (steps + 1).double()
+        corrections = torch.stack([1.0 - beta**number for beta in BETAS]).float()
     _step[(triton.cdiv(count, BLOCK), runs)](
         parameters,
         rounded,

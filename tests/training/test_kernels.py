@@ -1,0 +1,453 @@
+"""Each kernel against a slow, obvious reference of torch, for several runs in one launch.
+
+Tolerances: both sides add the same float32 numbers in another order. An operation is off by 2^-24 of its result, sums
+here have at most a few hundred terms of order 1, and the largest difference seen is 1e-6: `CLOSE` allows ten of it.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from nnrs.batches import IGNORED, Window
+from nnrs.neighbors.table import NeighborTable
+from nnrs.policies.base import InputPolicy, Rates, Reading
+from nnrs.policies.controls import UnigramNoise
+from nnrs.policies.functional import GRANULARITIES, positions_of, sample_tokens
+from nnrs.policies.gumbel import GumbelPolicy
+from nnrs.schedules import Schedule
+from nnrs.seeding import Random, Stream, dropout_threshold
+from nnrs.temperature import TemperatureState
+from nnrs.training.fleet_inputs import FleetInputs
+from nnrs.training.kernels import choice as choosing
+from nnrs.training.kernels import recurrence, rows, softmax, update
+
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+@pytest.fixture(autouse=True)
+def full_precision(monkeypatch):
+    """cuDNN would round float32 products to tf32."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+@pytest.fixture
+def draw(device):
+    """`draw(shape)`: numbers in [-1, 1), others at each call."""
+    random = Random(5, Stream.TEXT)
+    return lambda *shape: random.uniform(*shape).mul(2).sub(1).to(device)
+
+
+# Recurrent layers.
+
+SIZES = [  # runs, units, batch, time
+    (2, 11, 3, 3),
+    (1, 11, 3, 2),  # a run alone has tiles of its own size
+    (2, 70, 2, 2),  # more units than one tile, more terms than one step of a sum
+    (1, 5, 66, 2),  # more rows than one tile
+    (2, 70, 1, 2),  # a single row, as in scoring
+]
+
+
+def layer_case(kind, size, draw):
+    """Layers of `kind`, their inputs and states, and the gradient of their outputs, all time-major."""
+    runs, units, batch, time = size
+    layers = [kind(units, units).to(draw(1).device) for _ in range(runs)]
+    with torch.no_grad():
+        for layer in layers:
+            for parameter in layer.parameters():
+                parameter.copy_(draw(*parameter.shape) * (2 / units) ** 0.5)
+    inputs, slopes = draw(runs, time, batch, units), draw(runs, time, batch, units)
+    return layers, inputs.requires_grad_(), draw(2, runs, 1, batch, units), slopes
+
+
+def stacked(layers, name):
+    return torch.stack([getattr(layer, f"{name}_l0").detach() for layer in layers])
+
+
+def check_layer(layers, inputs, states, hidden, dgates, drecurrent, size):
+    """`hidden` and the gradients that follow from the two kernels' results are those of autograd."""
+    runs, units, batch, time = size
+    outputs = hidden[:, batch:].view(runs, time, batch, units)
+    flat = inputs.detach().flatten(1, 2)
+    before = hidden[:, : time * batch]
+    for run, layer in enumerate(layers):
+        torch.testing.assert_close(outputs[run], states[run], **CLOSE)
+        for given, name in ((dgates, "ih"), (drecurrent, "hh")):
+            source = flat if name == "ih" else before
+            weight, bias = (getattr(layer, f"{part}_{name}_l0").grad for part in ("weight", "bias"))
+            torch.testing.assert_close(given[run].T @ source[run], weight, **CLOSE)
+            torch.testing.assert_close(given[run].sum(0), bias, **CLOSE)
+        below = dgates[run] @ layer.weight_ih_l0.detach()
+        torch.testing.assert_close(below, inputs.grad[run].flatten(0, 1), **CLOSE)
+
+
+def room_for(states, time):
+    """The state before the window, and room for those after each step: (runs, (time + 1) * batch, units)."""
+    first = states[:, 0]
+    return torch.cat([first, first.new_full((len(first), time * first.shape[1], first.shape[2]), 9.0)], 1)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_lstm_layers_compute_and_learn_what_torch_has(draw, size):
+    runs, units, batch, time = size
+    layers, inputs, (h, c), slopes = layer_case(nn.LSTM, size, draw)
+    outputs = [layer(inputs[run], (h[run], c[run]))[0] for run, layer in enumerate(layers)]
+    sum((out * slope).sum() for out, slope in zip(outputs, slopes, strict=True)).backward()
+
+    w_in, w_rec, b_in, b_rec = (
+        stacked(layers, name) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    gates = inputs.detach().flatten(1, 2) @ w_in.transpose(1, 2)
+    hidden, cell, given = room_for(h, time), room_for(c, time), gates.clone()
+    shape = {"batch": batch, "time": time}
+    recurrence.lstm_forward(gates, hidden, cell, w_rec, b_in, b_rec, keep=False, **shape)
+    assert torch.equal(gates, given)
+    scored = hidden.clone()
+    recurrence.lstm_forward(gates, hidden, cell, w_rec, b_in, b_rec, keep=True, **shape)
+    assert torch.equal(hidden, scored)
+    carried = torch.full((runs, batch, units), 9.0, device=gates.device)  # what was there does not matter
+    recurrence.lstm_backward(gates, cell, slopes.flatten(1, 2), carried, w_rec, **shape)
+    check_layer(layers, inputs, outputs, hidden, gates, gates, size)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_gru_layers_compute_and_learn_what_torch_has(draw, size):
+    runs, units, batch, time = size
+    layers, inputs, (h, _), slopes = layer_case(nn.GRU, size, draw)
+    outputs = [layer(inputs[run], h[run])[0] for run, layer in enumerate(layers)]
+    sum((out * slope).sum() for out, slope in zip(outputs, slopes, strict=True)).backward()
+
+    w_in, w_rec, b_in, b_rec = (
+        stacked(layers, name) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    gates = inputs.detach().flatten(1, 2) @ w_in.transpose(1, 2)
+    hidden, extra, given = room_for(h, time), torch.full_like(gates, 9.0), gates.clone()
+    shape = {"batch": batch, "time": time}
+    recurrence.gru_forward(gates, extra, hidden, w_rec, b_in, b_rec, keep=False, **shape)
+    assert torch.equal(gates, given)
+    scored = hidden.clone()
+    recurrence.gru_forward(gates, extra, hidden, w_rec, b_in, b_rec, keep=True, **shape)
+    assert torch.equal(hidden, scored)
+    carried = torch.full((runs, batch, units), 9.0, device=gates.device)
+    recurrence.gru_backward(gates, extra, hidden, slopes.flatten(1, 2), carried, w_rec, **shape)
+    check_layer(layers, inputs, outputs, hidden, gates, extra, size)
+
+
+# Rows.
+
+
+def dropout_case(rates, seeds, places, batch, time, width, device):
+    """The masks of every run as the plain loop draws them, time-major, and the same as `Dropout`."""
+    masks, bits = [], []
+    for rate, seed in zip(rates, seeds, strict=True):
+        mask = Random(seed, Stream.DROPOUT, 4).dropout_mask(places, batch, time, width, rate=rate)
+        masks.append(mask.transpose(1, 2).flatten(1, 2))
+        words = Random(seed, Stream.DROPOUT, 4)._words(-(-mask.numel() // 4))
+        bits.append(words.view(torch.int16))
+    cuts = [dropout_threshold(rate) for rate in rates]
+    dropout = rows.Dropout(
+        torch.stack(bits).to(device),
+        torch.tensor([threshold for threshold, _ in cuts], dtype=torch.int32, device=device),
+        torch.tensor([scale for _, scale in cuts], device=device),
+    )
+    return torch.stack(masks, 1).to(device), dropout  # (places, runs, rows, width)
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_rows_are_gathered_and_dropped_as_the_plain_loop_does(device, draw, place):
+    batch, time, width = 3, 2, 5
+    masks, dropout = dropout_case([0.3, 0.0, 0.8], [7, 8, 9], 3, batch, time, width, device)
+    source = draw(3, 11, width)
+    ids = torch.tensor([[0, 10, 3, 3, 7, 1], [5, 5, 5, 5, 5, 5], [9, 8, 7, 6, 5, 4]], device=device)
+    out = torch.full((3, 8, width), 9.0, device=device)
+    rows.copy_rows(out[:, :6], source, ids, dropout, place=place, batch=batch, time=time)
+    gathered = torch.stack([table[chosen] for table, chosen in zip(source, ids, strict=True)])
+    assert torch.equal(out[:, :6], gathered * masks[place])
+    assert (out[:, 6:] == 9).all()
+    assert (masks[place][0] == 0).any()
+
+
+def test_rows_are_dropped_in_place_for_some_of_the_runs(device, draw):
+    batch, time, width = 2, 3, 6
+    masks, dropout = dropout_case([0.3, 0.6], [7, 8], 2, batch, time, width, device)
+    values = draw(1, 6, width)
+    expected = values * masks[1, 1:]
+    rows.copy_rows(values, values, None, dropout.of_runs(slice(1, 2)), place=1, batch=batch, time=time)
+    assert torch.equal(values, expected)
+
+
+def test_rows_are_copied_as_they_are_without_dropout(device, draw):
+    source, out = draw(2, 4, 7), torch.zeros(2, 3, 7, device=device)
+    rows.copy_rows(out, source, torch.tensor([[3, 0, 3], [1, 2, 0]], device=device))
+    assert torch.equal(out[0], source[0, [3, 0, 3]])
+    assert torch.equal(out[1], source[1, [1, 2, 0]])
+
+
+@pytest.mark.parametrize("count", [1, 2, 13])
+def test_gradients_of_equal_ids_add_up(device, draw, count):
+    ids = (Random(count, Stream.TEXT).uniform(3, count) * 4).long().to(device)  # 4 words: many are equal
+    gradient, changes = draw(3, 6, 5), draw(3, count, 5)
+    wanted = torch.tensor([1, 0, 1], dtype=torch.int8, device=device)
+    expected = gradient.clone()
+    for run in (0, 2):
+        expected[run].index_add_(0, ids[run], changes[run])
+    rows.add_rows(gradient, changes, ids, wanted)
+    torch.testing.assert_close(gradient, expected, **CLOSE)
+    assert torch.equal(gradient[1], expected[1])
+
+
+# The output layer.
+
+
+@pytest.fixture(params=[8, softmax.BLOCK])
+def in_blocks(request, monkeypatch):
+    """Rows that are read in several blocks, or in one."""
+    monkeypatch.setattr(softmax, "BLOCK", request.param)
+
+
+def score_case(draw, steepest):
+    vocab, width = 21, 24  # rows are padded
+    logits = draw(2, 5, width) * 3
+    logits[1, 2] *= steepest  # one token has nearly all the probability
+    logits[..., vocab:] = 1e6  # what stands there does not matter
+    bias = draw(2, vocab + 3)[:, :vocab]  # rows that are not contiguous
+    targets = torch.tensor([[3, 20, IGNORED, 0, 7, 1], [0, IGNORED, 5, 20, 20, 1]], device=logits.device)[
+        :, :5
+    ]
+    return logits, bias, targets, torch.full((2, 7), 9.0, device=logits.device)
+
+
+def test_losses_are_those_of_torch_and_an_ignored_target_counts_nothing(draw, in_blocks):
+    logits, bias, targets, losses = score_case(draw, 1e4)
+    given = logits.clone()
+    softmax.cross_entropy(logits, bias, targets, losses[:, :5])
+    full = logits[..., :21] + bias[:, None]
+    expected = F.cross_entropy(full.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="none")
+    torch.testing.assert_close(losses[:, :5].flatten(), expected, **CLOSE)
+    assert (losses[targets.new_tensor([0, 1]), targets.new_tensor([2, 1])] == 0).all()
+    assert (losses[:, 5:] == 9).all()
+    assert torch.equal(logits, given)
+
+
+def test_the_gradient_of_the_loss_takes_the_place_of_the_logits(draw, in_blocks):
+    logits, bias, targets, losses = score_case(draw, 10.0)
+    full = (logits[..., :21] + bias[:, None]).requires_grad_()
+    (
+        0.25 * F.cross_entropy(full.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")
+    ).backward()
+    softmax.cross_entropy(logits, bias, targets, losses[:, :5], gradient_weight=0.25)
+    torch.testing.assert_close(logits[..., :21], full.grad, **CLOSE)
+    assert (logits[..., 21:] == 0).all()  # so that the padding of the weights gets no gradient
+    assert (logits[0, 2] == 0).all()
+
+
+def predict_case(draw, positions):
+    logits, bias = draw(3, len(positions[0]), 24) * 2, draw(3, 21)
+    logits[..., 21:] = 1e6
+    inputs = torch.full((3, 9), 100, device=logits.device)
+    uniform = draw(3, 9).add(1).div(2)
+    uniform[0, [0, 1, 4, 8]] = torch.tensor(
+        [0.0, 1 - 2**-24, 0.5, 0.8], device=uniform.device
+    )  # both ends, and between
+    return logits, bias, torch.tensor(positions, device=logits.device), uniform, inputs
+
+
+def flags(tensor, *values):
+    return torch.tensor(values, dtype=torch.int8, device=tensor.device)
+
+
+def test_predictions_fall_where_the_uniform_number_does(draw, in_blocks):
+    positions = [[0, 1, 4, 8], [2, 3, 9, 9], [1, 2, 3, 4]]  # 9: padding
+    logits, bias, places, uniform, inputs = predict_case(draw, positions)
+    changed = flags(logits, 0, 0, 0)
+    softmax.predict(
+        logits, bias, places, uniform, flags(logits, 0, 1, 0), flags(logits, 1, 1, 0), inputs, changed
+    )
+    full, expected = logits[..., :21] + bias[:, None], torch.full_like(inputs, 100)
+    expected[0, positions[0]] = sample_tokens(full[0], uniform[0, positions[0]])
+    expected[1, [2, 3]] = full[1, :2].argmax(-1)
+    assert torch.equal(inputs, expected)  # nowhere else, and nothing in the run that is not wanted
+    assert len(expected[0].unique()) > 3
+    assert changed.tolist() == [1, 1, 0]
+
+
+def test_a_prediction_that_was_there_already_is_no_change(draw, in_blocks):
+    positions = [[0, 1, 4, 8], [2, 3, 9, 9], [1, 2, 3, 4]]
+    logits, bias, places, uniform, inputs = predict_case(draw, positions)
+    settings = flags(logits, 0, 1, 0), flags(logits, 1, 1, 1)
+    softmax.predict(logits, bias, places, uniform, *settings, inputs, flags(logits, 0, 0, 0))
+    inputs[1, 3] = 50
+    settled, changed = inputs.clone(), flags(logits, 0, 0, 0)
+    softmax.predict(logits, bias, places, uniform, *settings, inputs, changed)
+    assert changed.tolist() == [0, 1, 0]
+    settled[1, 3] = inputs[1, 3]
+    assert torch.equal(inputs, settled)
+
+
+def test_of_equally_likely_tokens_the_greedy_prediction_is_the_lowest(device, in_blocks):
+    logits, bias = torch.zeros(1, 2, 24, device=device), torch.zeros(1, 21, device=device)
+    logits[0, 0, [20, 5, 6, 14]] = 2.0
+    logits[0, 1] = -3.0  # all of them
+    inputs, places = torch.full((1, 2), 100, device=device), torch.tensor([[1, 0]], device=device)
+    yes = flags(logits, 1)
+    softmax.predict(logits, bias, places, torch.rand(1, 2, device=device), yes, yes, inputs, flags(logits, 0))
+    assert inputs.tolist() == [[0, 5]]
+
+
+# The optimiser.
+
+
+@pytest.mark.parametrize("count", [100, update.BLOCK + 77])
+def test_gradient_norms_are_those_of_each_run(draw, count):
+    gradients = draw(3, count)
+    torch.testing.assert_close(update.gradient_norms(gradients), gradients.norm(dim=1), **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_steps_are_those_of_torchs_optimisers_with_clipping(device, draw, name):
+    count, decayed = update.BLOCK + 77, update.BLOCK + 10
+    parameters = draw(3, count)
+    rates, clips = (
+        torch.tensor([0.5, 0.02, 1.0], device=device),
+        torch.tensor([0.25, 1e9, 0.25], device=device),
+    )
+    moments = (torch.zeros_like(parameters), torch.zeros_like(parameters)) if name == "adamw" else None
+    active, rounded = flags(parameters, 1, 1, 0), parameters.bfloat16()
+    theirs = [
+        [nn.Parameter(part.clone()) for part in (row[:decayed], row[decayed:])] for row in parameters[:2]
+    ]
+    frozen = parameters[2].clone()
+    make = torch.optim.SGD if name == "sgd" else torch.optim.AdamW
+    optimizers = [
+        make([{"params": pair[:1]}, {"params": pair[1:], "weight_decay": 0.0}], lr=rate.item())
+        for pair, rate in zip(theirs, rates, strict=False)
+    ]
+    for step in range(4):
+        gradients = draw(3, count)
+        for run, (pair, optimizer) in enumerate(zip(theirs, optimizers, strict=True)):
+            pair[0].grad, pair[1].grad = gradients[run, :decayed].clone(), gradients[run, decayed:].clone()
+            nn.utils.clip_grad_norm_(pair, clips[run].item())
+            optimizer.step()
+        coefficients = (clips / (update.gradient_norms(gradients) + 1e-6)).clamp(max=1.0)
+        update.optimizer_step(
+            parameters, rounded, gradients, moments, coefficients, rates, active, torch.tensor(step), decayed
+        )
+    for run, pair in enumerate(theirs):
+        torch.testing.assert_close(parameters[run], torch.cat(pair).detach(), **CLOSE)
+    assert torch.equal(parameters[2], frozen)
+    # Triton's interpreter cuts off what a GPU rounds: up to a unit in the last of bfloat16's 8 digits.
+    torch.testing.assert_close(rounded.float(), parameters, atol=0.0, rtol=2**-7)
+
+
+# What the inputs are made of.
+
+VOCAB = 30
+
+
+def table_of(k, seed):
+    """k neighbors of every word but the first three; the last slot of every fourth is empty."""
+    if k == 0:
+        return NeighborTable(torch.empty(VOCAB, 0, dtype=torch.int64), torch.empty(VOCAB, 0))
+    random = Random(seed, Stream.TEXT)
+    similarities = random.uniform(VOCAB, k).sort(descending=True).values
+    ids = (random.uniform(VOCAB, k) * VOCAB).long()
+    similarities[::4, -1] = -torch.inf
+    similarities[:3] = -torch.inf
+    return NeighborTable(torch.where(similarities.isinf(), torch.arange(VOCAB)[:, None], ids), similarities)
+
+
+def policy_with(proposal, kind=InputPolicy, temperature=0.7, by_previous=False, **reading):
+    replaceable = torch.arange(VOCAB) % 5 != 4
+    policy = kind(
+        proposal=proposal,
+        prediction_rate=Schedule("static", 0.0, 0.5),
+        neighbor_rate=Schedule("static", 0.0, 0.5),
+        replaceable=replaceable,
+        token_weights=replaceable.float(),
+        reading=Reading(**reading),
+        by_previous=by_previous,
+    )
+    policy.temperature_state = TemperatureState(temperature, 0.0)
+    return policy
+
+
+def all_policies():
+    """Every reading that the kernel for all serves, with tables of several widths; and some that it does not."""
+    served = [
+        policy_with(
+            table_of(2 + number % 3, number),
+            temperature=0.3 + 0.2 * number,
+            granularity=granularity,
+            replace=replace,
+            by_previous=by_previous,
+        )
+        for number, (granularity, replace, by_previous) in enumerate(
+            (granularity, replace, by_previous)
+            for granularity in GRANULARITIES
+            for replace in ("inputs", "targets")
+            for by_previous in (False, True)
+        )
+    ]
+    noise = UnigramNoise.of(torch.arange(VOCAB).double(), torch.arange(VOCAB) % 5 != 4)
+    return [
+        *served,
+        policy_with(None),
+        policy_with(table_of(0, 1)),
+        policy_with(noise),
+        policy_with(noise, replace="targets", granularity="sequence"),
+        policy_with(table_of(3, 1), draw="centroid"),
+        policy_with(table_of(3, 1), kind=GumbelPolicy),
+    ]
+
+
+def on(device, policy):
+    """The same policy with its tables on another device."""
+    policy.proposal = policy.proposal.to(device) if policy.proposal else None
+    policy.replaceable, policy.token_weights = policy.replaceable.to(device), policy.token_weights.to(device)
+    for parameter in policy.learned.values():
+        parameter.data = parameter.data.to(device)
+    return policy
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_fleets_inputs_are_those_that_each_policy_chooses(device, fresh):
+    batch, time = 5, 15  # 75 tokens: more than one program's
+    ids = (Random(1, Stream.TEXT).uniform(3, batch, time) * VOCAB).long()
+    policies = [on(device, policy) for policy in all_policies()]
+    seeds = torch.arange(len(policies)) + 40
+    rates = [Rates(0.3 + 0.02 * run, 0.8 - 0.02 * run) for run in range(len(policies))]
+    rates[3], rates[5] = Rates(0.0, 1.0), Rates(1.0, 0.0)
+    fleet = FleetInputs(policies, seeds.to(device), batch, time)
+    fleet.set_epoch(rates)
+    inputs = torch.full((len(policies), batch * time), -7, device=device)
+    step = torch.tensor(812, device=device)
+    fleet.choose(Window(*ids.to(device)), step, torch.tensor(int(fresh), device=device), inputs)
+
+    def in_order(part):
+        return part.T.flatten()
+
+    taken, changed = 0, 0
+    for run, policy in enumerate(all_policies()):
+        choice = policy.choose(Window(*ids), rates[run], Random(40 + run, Stream.DRAWS, 812))
+        choice = choice.with_gold_start() if fresh else choice
+        predictions, neighbors = choice.replaced()
+        assert torch.equal(inputs[run].cpu(), in_order(choice.inputs(choice.gold)))
+        assert torch.equal(fleet.targets[run].cpu(), in_order(choice.targets))
+        assert torch.equal(fleet.claims[run].cpu().bool(), in_order(choice.takes_prediction))
+        assert torch.equal(fleet._uniforms[run].cpu(), in_order(choice.prediction_uniform))
+        assert fleet.replaced[run].sum() == neighbors
+        taken, changed = taken + int(predictions > 0), changed + int(neighbors > 0)
+    assert taken == len(policies) - 1  # one has a rate of 0
+    assert changed == len(policies) - 3  # one has a rate of 0, one no table, one an empty one
+
+
+@pytest.mark.parametrize("capacity", [1, 4, 7, 12])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_claimed_positions_come_in_order_and_padded(device, share, capacity):
+    claims = Random(2, Stream.TEXT).uniform(3, 11)[:, :7] < share
+    positions = torch.full((3, capacity), -1, device=device)
+    choosing.claimed_positions(claims.to(torch.int8).to(device), positions)
+    for run, claimed in enumerate(claims):
+        expected = F.pad(positions_of(claimed)[:capacity], (0, capacity), value=7)[:capacity]
+        assert torch.equal(positions[run].cpu(), expected)
