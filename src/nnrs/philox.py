@@ -16,8 +16,8 @@ def _round(c0, c1, c2, c3, k0, k1):
 
 @triton.jit
 def _fill(words_ptr, seeds_ptr, step_ptr, stream, rank, num_words, first_word, BLOCKS: tl.constexpr):
-    row = tl.program_id(0)
-    block = tl.program_id(1).to(tl.int64) * BLOCKS + tl.arange(0, BLOCKS)
+    row = tl.program_id(1)
+    block = tl.program_id(0).to(tl.int64) * BLOCKS + tl.arange(0, BLOCKS)
     k0 = tl.load(seeds_ptr + row).to(tl.uint64)
     k1 = tl.full([], stream, tl.uint64)
     # NumPy counts up before it draws: the first block has counter 1.
@@ -30,7 +30,7 @@ def _fill(words_ptr, seeds_ptr, step_ptr, stream, rank, num_words, first_word, B
         k0 += tl.full([], 0x9E3779B97F4A7C15, tl.uint64)
         k1 += tl.full([], 0xBB67AE8584CAA73B, tl.uint64)
     words = tl.reshape(tl.join(tl.join(c0, c2), tl.join(c1, c3)), [BLOCKS * 4])  # in the order 0 1 2 3
-    place = tl.program_id(1).to(tl.int64) * BLOCKS * 4 + tl.arange(0, BLOCKS * 4) - first_word % 4
+    place = tl.program_id(0).to(tl.int64) * BLOCKS * 4 + tl.arange(0, BLOCKS * 4) - first_word % 4
     inside = (place >= 0) & (place < num_words)
     tl.store(words_ptr + row.to(tl.int64) * num_words + place, words.to(tl.int64, bitcast=True), mask=inside)
 
@@ -42,5 +42,8 @@ def fill(words: Tensor, seeds: Tensor, step: Tensor, stream: int, rank: int = 0,
     `first_word` words have been drawn from it.
     """
     rows, count = words.shape
-    grid = (rows, triton.cdiv(count + first_word % 4, 4 * BLOCKS))
+    grid = (
+        triton.cdiv(count + first_word % 4, 4 * BLOCKS),
+        rows,
+    )  # the first axis is the one without a limit
     _fill[grid](words, seeds, step, int(stream), rank, count, first_word, BLOCKS=BLOCKS)

@@ -81,7 +81,8 @@ class Random:
             words.new_full((1,), seed),
             words.new_full((1,), step),
         )  # made there: no transfer to wait for
-        fill(words, seeds, at, stream, rank, first_word=self._drawn)
+        with torch.cuda.device(self.device):  # kernels are launched for the current one
+            fill(words, seeds, at, stream, rank, first_word=self._drawn)
         self._drawn += count
         return words[0]
 

@@ -5,8 +5,10 @@ On the CPU the kernels run in Triton's interpreter, which is why everything here
 """
 
 import copy
+import gc
 import subprocess
 import sys
+import weakref
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -20,6 +22,7 @@ from nnrs.models import ModelConfig, build_model
 from nnrs.policies.methods import METHODS, Material, PolicyConfig
 from nnrs.schedules import Schedule
 from nnrs.seeding import Random, Stream
+from nnrs.training import fleet as fleet_module
 from nnrs.training import loop
 from nnrs.training.events import Callback
 from nnrs.training.fleet import Fleet, affordable
@@ -84,6 +87,8 @@ VARIANTS = {
     "gru adamw untied centroid": Case(
         "nnrs", {"draw": "centroid"}, model={"kind": "gru", "tied": False}, optimizer=ADAM
     ),
+    "ss-nnrs centroid two passes": Case("ss-nnrs", {"draw": "centroid", "passes": 2}),
+    "gsns again": Case("gsns"),  # with another k
 }
 MOVING = (
     "ss",
@@ -520,7 +525,7 @@ def test_captured_graphs_compute_what_the_launches_do(name, precision, monkeypat
     totals = []
     for captures in (True, False):
         if not captures:
-            monkeypatch.setattr("nnrs.training.squad.Replay", lambda function, device: function)
+            monkeypatch.setattr("nnrs.training.squad.Replay", lambda: lambda function: function())
         squad, tallies = squad_of([name], precision=precision), []
         for index in range(6):
             squad.train_window(index)
@@ -556,3 +561,52 @@ def test_small_models_are_all_affordable_and_trying_it_trains_nothing(names):
     fit_fleet(trainers, "cuda")
     for name, trainer in zip(names, trainers, strict=True):
         assert_same_run(trainer, plainly(name, "cuda")[0])
+
+
+def test_learned_tables_of_different_width_train_together(device):
+    names = ("gsns", "gsns again")
+    trainers = [make_trainer(name, device) for name in names]
+    widths = [trainer.policy.proposal.k for trainer in trainers]
+    assert widths[0] != widths[1]
+    fit_fleet(trainers, device)
+    for name, trainer in zip(names, trainers, strict=True):
+        assert_same_run(trainer, plainly(name, device)[0])
+
+
+def test_a_squad_is_freed_as_soon_as_it_is_let_go(device):
+    trainers = [make_trainer("ss-nnrs", device)]
+    squad = Squad(trainers, valid_windows(device))
+    squad.rehearse()
+    gone = weakref.ref(squad)
+    gc.disable()
+    try:
+        del squad
+        assert gone() is None  # its memory would otherwise be counted against the next fleet
+    finally:
+        gc.enable()
+
+
+def test_runs_that_predict_in_different_ways_stand_in_different_squads():
+    names = ("ss", "mle", "ss two passes", "nnrs", "ss-nnrs", "ss-nnrs exact")
+    assert fleet_module._squads([make_trainer(name) for name in names]) == [[0, 4], [1, 3], [2], [5]]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_squads_that_overlap_do_not_disturb_each_other(precision):
+    """Twelve runs in three squads on streams of their own, each as it is alone: the same launches, so bitwise."""
+    squads = []
+    for overlapping in (True, False):
+        made = [
+            squad_of([name], precision=precision) for name in ("mle", "nnrs", "ss-nnrs") for _ in range(4)
+        ]
+        for index in range(6):
+            for squad in made:
+                squad.train_window(index)
+                if not overlapping:
+                    torch.cuda.synchronize()
+        torch.cuda.synchronize()
+        squads.append([squad.trainers[0].model for squad in made])
+    for ours, theirs in zip(*squads, strict=True):
+        for parameter, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+            assert torch.equal(parameter, expected)

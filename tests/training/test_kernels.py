@@ -122,15 +122,17 @@ def test_gru_layers_compute_and_learn_what_torch_has(draw, size):
         stacked(layers, name) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
     gates = inputs.detach().flatten(1, 2) @ w_in.transpose(1, 2)
-    hidden, extra, given = room_for(h, time), torch.full_like(gates, 9.0), gates.clone()
+    hidden, cell = room_for(h, time), room_for(h, time)
+    extra, given = torch.full_like(gates, 9.0), gates.clone()
     shape = {"batch": batch, "time": time}
-    recurrence.gru_forward(gates, extra, hidden, w_rec, b_in, b_rec, keep=False, **shape)
+    recurrence.gru_forward(gates, extra, hidden, cell, w_rec, b_in, b_rec, keep=False, **shape)
     assert torch.equal(gates, given)
     scored = hidden.clone()
-    recurrence.gru_forward(gates, extra, hidden, w_rec, b_in, b_rec, keep=True, **shape)
+    recurrence.gru_forward(gates, extra, hidden, cell, w_rec, b_in, b_rec, keep=True, **shape)
     assert torch.equal(hidden, scored)
+    assert torch.equal(hidden, cell)
     carried = torch.full((runs, batch, units), 9.0, device=gates.device)
-    recurrence.gru_backward(gates, extra, hidden, slopes.flatten(1, 2), carried, w_rec, **shape)
+    recurrence.gru_backward(gates, extra, cell, slopes.flatten(1, 2), carried, w_rec, **shape)
     check_layer(layers, inputs, outputs, hidden, gates, extra, size)
 
 

@@ -16,12 +16,11 @@ import torch
 from nnrs.batches import Windows
 from nnrs.errors import ConfigError, DivergenceError
 from nnrs.training.loop import Epoch, Trainer, is_beat, perplexity_of
-from nnrs.training.squad import Scorer, Squad
+from nnrs.training.scorer import Scorer
+from nnrs.training.squad import Squad
 
-SQUADS, SMALLEST = (
-    4,
-    4,
-)  # squads overlap: one's products hide another's launches. Runs in a squad, where there are many
+SQUADS = 4  # at most: they overlap, so that one's products hide another's launches
+SMALLEST = 4  # runs in a squad, where there are enough
 ROOM = 0.9  # of the free memory that a fleet may take
 
 
@@ -134,39 +133,48 @@ class Fleet:
 
 
 def affordable(trainers: Sequence[Trainer], valid: Windows) -> int:
-    """How many of these runs fit the GPU's memory together, from what one and two of them really take."""
+    """How many of these runs fit the GPU's memory together, from what the two costliest of them really take."""
     if len(trainers) == 1:
         return 1
-    one, two = (_peak_bytes(trainers[:count], valid) for count in (1, 2))
-    free, _ = torch.cuda.mem_get_info()
-    room = ROOM * (free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
-    return min(len(trainers), 1 + max(0, int((room - one) // (two - one))))
+    device = next(trainers[0].model.parameters()).device
+    costly = sorted(trainers, key=_cost, reverse=True)
+    try:
+        one, two = (_peak_bytes(costly[:count], valid, device) for count in (1, 2))
+    except torch.OutOfMemoryError:
+        return 1
+    free, _ = torch.cuda.mem_get_info(device)
+    room = ROOM * (free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+    return min(len(trainers), 1 + max(0, int((room - one) // max(two - one, 1))))
 
 
-def _peak_bytes(trainers: Sequence[Trainer], valid: Windows) -> int:
-    """What a fleet of these takes at most, beyond what is taken already."""
-    torch.cuda.synchronize()
+def _cost(trainer: Trainer) -> tuple[bool, int, int]:
+    """What makes a run take more memory than another of its kind."""
+    policy = trainer.policy
+    learned = sum(parameter.numel() for parameter in policy.learned.values())
+    return policy.prediction_rate is not None, learned, policy.table.k if policy.table else 0
+
+
+def _peak_bytes(trainers: Sequence[Trainer], valid: Windows, device: torch.device) -> int:
+    """What a squad of these takes at most, beyond what is taken already."""
+    torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
     Squad(trainers, valid).rehearse()
-    return torch.cuda.max_memory_allocated() - before
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 def _squads(trainers: Sequence[Trainer]) -> list[list[int]]:
-    """The runs of each squad: those that predict apart from those that do not, and a few squads rather than one."""
-    kinds = [
-        [run for run, trainer in enumerate(trainers) if _predicts(trainer) is kind] for kind in (True, False)
-    ]
+    """The runs of each squad: those that predict in the same way together, and a few squads rather than one."""
+    kinds: dict[tuple[bool, bool, int], list[int]] = {}
+    for run, trainer in enumerate(trainers):
+        predicts = trainer.policy.prediction_rate is not None
+        kinds.setdefault((predicts, trainer.exact, trainer.passes), []).append(run)
     squads = []
-    for runs in kinds:
+    for runs in kinds.values():
         count = min(SQUADS, max(1, len(runs) // SMALLEST))
         squads += [runs[part::count] for part in range(count)]
-    return [runs for runs in squads if runs]
-
-
-def _predicts(trainer: Trainer) -> bool:
-    return trainer.policy.prediction_rate is not None
+    return squads
 
 
 def _check_agreement(trainers: Sequence[Trainer]) -> None:

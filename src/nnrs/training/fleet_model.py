@@ -43,8 +43,9 @@ class Parameters:
         for name, parameter in models[0].named_parameters():
             count = self._place(name, parameter.shape, count)
         self.decayed_count = count
-        for name, shape in sorted({(n, p.shape) for extra in learned for n, p in extra.items()}):
-            count = self._place(name, shape, count)
+        for name in sorted({name for extra in learned for name in extra}):
+            shapes = [extra[name].shape for extra in learned if name in extra]  # k may differ between runs
+            count = self._place(name, [max(sizes) for sizes in zip(*shapes, strict=True)], count)
         runs = len(models)
         self.values = torch.zeros(runs, count, device=device)
         self.rounded = self.values if dtype == torch.float32 else torch.zeros_like(self.values, dtype=dtype)
@@ -52,10 +53,11 @@ class Parameters:
         self.moments = (torch.zeros_like(self.values), torch.zeros_like(self.values)) if adaptive else None
         for run, (model, extra) in enumerate(zip(models, learned, strict=True)):
             for name, parameter in (*model.named_parameters(), *extra.items()):
-                view = self.of(self.values, name)[run]
+                view = self.of_run(self.values, name, run, parameter.shape)
                 view.copy_(parameter.detach())
                 parameter.data = view
-        self.round()
+        if dtype != torch.float32:
+            self.rounded.copy_(self.values)
 
     def _place(self, name: str, shape: Sequence[int], offset: int) -> int:
         self._places[name] = offset, tuple(shape)
@@ -70,10 +72,10 @@ class Parameters:
         size = rows * (shape[1] if len(shape) > 1 else 1)
         return buffer[:, offset : offset + size].view(len(buffer), *whole)
 
-    def round(self) -> None:
-        """Have `rounded` follow `values`, where something else than a step changed them."""
-        if self.rounded is not self.values:
-            self.rounded.copy_(self.values)
+    def of_run(self, buffer: Tensor, name: str, run: int, shape: Sequence[int]) -> Tensor:
+        """One parameter of one run, which may be smaller than the largest of that name."""
+        whole = self.of(buffer, name)[run]
+        return whole[tuple(slice(0, size) for size in shape)]
 
 
 @dataclass
@@ -108,9 +110,7 @@ class Workspace:
         self.extra = [make(rows, gates * units) for _ in self.gates] if model.gates == 3 else []
         after = rows + self.batch  # the state before the window stands first
         self.hidden = [make(after, units) for _ in range(layers)]
-        self.cell = [
-            make(after, units, dtype=torch.float32) for _ in range(layers if model.gates == 4 else 0)
-        ]
+        self.cell = [make(after, units, dtype=torch.float32) for _ in range(layers)]
         self.outputs = make(after, units) if self.trains else self.hidden[-1]
         self.logits = make(rows, model.head_rows)
         self.losses = make(rows, dtype=torch.float32)
@@ -123,6 +123,12 @@ class Workspace:
         last = slice(time * self.batch, (time + 1) * self.batch)
         for part in {id(part): part for part in (*self.hidden, *self.cell, self.outputs)}.values():
             part[:, : self.batch].copy_(part[:, last])
+
+    def round_state(self) -> None:
+        """Have a GRU's hidden vectors follow its state, where that was written from outside."""
+        if self.model.gates == 3:
+            for hidden, cell in zip(self.hidden, self.cell, strict=True):
+                hidden[:, : self.batch].copy_(cell[:, : self.batch])
 
     def forget(self) -> None:
         """Begin a text."""
@@ -209,7 +215,8 @@ class FleetModel:
         if self.gates == 4:
             recurrence.lstm_forward(gates, hidden, space.cell[layer], w_rec, b_in, b_rec, keep=keep, **shape)
         else:
-            recurrence.gru_forward(gates, space.extra[own], hidden, w_rec, b_in, b_rec, keep=keep, **shape)
+            cell, extra = space.cell[layer], space.extra[own]
+            recurrence.gru_forward(gates, extra, hidden, cell, w_rec, b_in, b_rec, keep=keep, **shape)
 
     def score(
         self,
@@ -258,7 +265,8 @@ class FleetModel:
             recurrence.lstm_backward(dgates, space.cell[layer], d, carried, w_rec, batch=batch, time=time)
         else:
             drecurrent = space.extra[layer][:, :rows]
-            recurrence.gru_backward(dgates, drecurrent, hidden, d, carried, w_rec, batch=batch, time=time)
+            cell = space.cell[layer]
+            recurrence.gru_backward(dgates, drecurrent, cell, d, carried, w_rec, batch=batch, time=time)
         layer_input = space.layer_inputs[layer][:, :rows]
         torch.bmm(dgates.transpose(1, 2), layer_input, out=self.weight(gradients, "weight_ih", layer))
         torch.bmm(

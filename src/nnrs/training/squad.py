@@ -1,6 +1,5 @@
 """One batched model's worth of runs: their buffers, and one window of all of them as a few graphs of launches."""
 
-import gc
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -8,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from nnrs.batches import IGNORED, Window, Windows
+from nnrs.batches import Window, Windows
 from nnrs.errors import ConfigError
 from nnrs.models.recurrent import RecurrentModel
 from nnrs.philox import fill
@@ -19,72 +18,9 @@ from nnrs.training.fleet_inputs import FleetInputs
 from nnrs.training.fleet_model import FleetModel, Workspace
 from nnrs.training.kernels.rows import Dropout
 from nnrs.training.loop import Epoch, Trainer
+from nnrs.training.replay import Replay
+from nnrs.training.scorer import Scorer
 from nnrs.training.unroll import Carry
-
-
-class Replay:
-    """A function of no arguments: run once as it is, then captured as a CUDA graph and replayed."""
-
-    def __init__(self, function: Callable[[], None], device: torch.device) -> None:
-        self._function, self._called = function, False
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._can_capture = device.type == "cuda"
-
-    def __call__(self) -> None:
-        """Run it."""
-        if not (self._can_capture and self._called):  # kernels are compiled in the first call
-            self._called = True
-            self._function()
-            return
-        if self._graph is None:
-            self._graph = self._captured()
-        self._graph.replay()
-
-    def _captured(self) -> torch.cuda.CUDAGraph:
-        """The launches of one call. The stream is the one they run on: cuBLAS has a scratch buffer for each."""
-        graph, collects = torch.cuda.CUDAGraph(), gc.isenabled()
-        gc.disable()  # an old graph that is destroyed now would spoil this one
-        try:
-            with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
-                self._function()
-        finally:
-            if collects:
-                gc.enable()
-        return graph
-
-
-class Scorer:
-    """The teacher-forced loss of every run on one text, as often as it is asked for."""
-
-    def __init__(self, model: FleetModel, windows: Windows, weights: Tensor) -> None:
-        self._model, self._windows, self._weights = model, windows, weights
-        batch, self._length = windows[0].inputs.shape
-        self._space = Workspace(model, batch, self._length, weights.dtype, trains=False)
-        self._ids = torch.zeros(2, batch * self._length, dtype=torch.int64, device=model.device)
-        self._space.inputs, self._targets = (part.expand(model.runs, -1) for part in self._ids)
-        self._total = torch.zeros(model.runs, dtype=torch.float64, device=model.device)
-        self._score_window = Replay(self._score, model.device)
-
-    def queue(self) -> None:
-        """Have the text scored with the weights as they are now."""
-        self._total.zero_()
-        self._space.forget()
-        for window in self._windows:
-            rows = window.inputs.numel()
-            self._ids[1].fill_(IGNORED)  # the last window may be shorter
-            self._ids[0, :rows] = window.inputs.T.flatten()
-            self._ids[1, :rows] = window.targets.T.flatten()
-            self._score_window()
-
-    def nats_per_token(self) -> list[float]:
-        """What `queue` has asked for, of each run: this waits for the GPU."""
-        return [nats / self._windows.num_tokens for nats in self._total.tolist()]
-
-    def _score(self) -> None:
-        self._model.forward(self._space, self._weights, self._length)
-        self._model.score(self._space, self._weights, self._targets, self._length)
-        self._total.add_(self._space.losses.sum(1, dtype=torch.float64))
-        self._space.carry(self._length)
 
 
 class Squad:
@@ -114,8 +50,10 @@ class Squad:
         self._make_dropout(config.batch_size * config.bptt)
         self._make_counters()
         self._adopt()
-        self._replays: dict[str, Replay] = {}
+        self._replays: dict[str, Replay] | None = None  # made after a first window as it is
         self._built_in: tuple[object, ...] | None = None
+        self._capacity = self._sure_passes = 0  # of this epoch: room for predictions, passes made in any case
+        self._frozen: set[int] = set()
         self._stream: torch.cuda.Stream | None = None
         if self._device.type == "cuda":
             self._stream = torch.cuda.Stream(self._device)
@@ -169,6 +107,7 @@ class Squad:
                 values = (*live.carry.state, live.carry.hidden)
                 for part, value in zip(self._carried(run), values, strict=True):
                     part.copy_(value)
+                self._space.round_state()
             self._adopt_moments(run, trainer)
 
     def _adopt_moments(self, run: int, trainer: Trainer) -> None:
@@ -179,7 +118,7 @@ class Squad:
         for name, parameter in {**dict(trainer.model.named_parameters()), **trainer.policy.learned}.items():
             before = state.get(parameter, {})
             moments = dict(zip(("exp_avg", "exp_avg_sq"), held.moments, strict=True))
-            views = {key: held.of(buffer, name)[run] for key, buffer in moments.items()}
+            views = {key: held.of_run(buffer, name, run, parameter.shape) for key, buffer in moments.items()}
             for key in views.keys() & before.keys():
                 views[key].copy_(before[key])
             state[parameter] = {"step": torch.tensor(float(trainer.live.position.step)), **views}
@@ -187,7 +126,12 @@ class Squad:
     def _carried(self, run: int) -> list[Tensor]:
         """What one run carries from window to window: the parts of its state, and its last output."""
         space, batch = self._space, self._space.batch
-        layers = zip(space.hidden, space.cell, strict=True) if space.cell else ((h,) for h in space.hidden)
+        # A GRU's state is its hidden vectors, which `cell` has unrounded.
+        layers = (
+            zip(space.hidden, space.cell, strict=True)
+            if self._model.gates == 4
+            else ((c,) for c in space.cell)
+        )
         parts = [part for layer in layers for part in layer]
         return [part[run, :batch] for part in (*parts, space.outputs)]
 
@@ -212,7 +156,8 @@ class Squad:
             tally.passes = tally.windows + counts[2][run]
 
     def freeze(self, run: int) -> None:
-        """Leave a run's parameters as they are from now on."""
+        """Leave a run as it is from now on."""
+        self._frozen.add(run)
         with self.streamed():
             self._active[run] = 0
 
@@ -239,7 +184,7 @@ class Squad:
         self._sure_passes = max(trainer.passes for trainer in self.trainers) if self._capacity else 0
         built_in = (*self._inputs.fixed(), self._capacity)
         if built_in != self._built_in:
-            self._replays, self._built_in = {}, built_in
+            self._replays, self._built_in = None, built_in
 
     def begin_text(self) -> None:
         """Forget the windows before, and count from 0."""
@@ -253,31 +198,37 @@ class Squad:
         """One window of every run: inputs, predictions, forward, backward and a step of each optimiser."""
         with self.streamed():
             window = self._windows[index]
-            whole = window.inputs.shape[1] == self._space.time
-            call = self._replayed if whole else _at_once
-            if whole:
+            tokens = window.inputs.numel()
+            if window.inputs.shape[1] == self._space.time:
                 for held, given in zip(
                     self._window, (window.inputs, window.targets, window.previous), strict=True
                 ):
                     held.copy_(given)
-                window = Window(*self._window)
-            call("choose", partial(self._choose, window))
-            for _ in range(self._sure_passes):
-                call("predict", partial(self._predict, window))
-            while self._unsettled():
-                call("predict", partial(self._predict, window))
-            call("learn", partial(self._learn, window))
-        for trainer in self.trainers:
-            live = trainer.live
-            live.position.step += 1
-            live.position.window = index + 1
-            live.tally.tokens += window.inputs.numel()
-            live.tally.windows += 1
+                self._train(Window(*self._window), self._replays)
+                if self._replays is None and self._device.type == "cuda":
+                    self._replays = {name: Replay() for name in ("choose", "predict", "learn")}
+            else:  # the short one comes once an epoch: capturing it would take longer
+                self._train(window, None)
+        for run, trainer in enumerate(self.trainers):
+            if run not in self._frozen:
+                live = trainer.live
+                live.position.step += 1
+                live.position.window = index + 1
+                live.tally.tokens += tokens
+                live.tally.windows += 1
 
-    def _replayed(self, name: str, function: Callable[[], None]) -> None:
-        if name not in self._replays:
-            self._replays[name] = Replay(function, self._device)
-        self._replays[name]()
+    def _train(self, window: Window, replays: dict[str, Replay] | None) -> None:
+        """A window as it is, or replayed."""
+
+        def run(name: str, part: Callable[[Window], None]) -> None:
+            replays[name](partial(part, window)) if replays else part(window)
+
+        run("choose", self._choose)
+        for _ in range(self._sure_passes):
+            run("predict", self._predict)
+        while self._unsettled():
+            run("predict", self._predict)
+        run("learn", self._learn)
 
     def _choose(self, window: Window) -> None:
         fill(self._mask_words, self._inputs.seeds, self._step, Stream.DROPOUT)
@@ -337,7 +288,7 @@ class Squad:
         )
         held.of(held.gradients, "embedding.weight")[run].add_(changes[0])
         for name, change in zip(learned, changes[1:], strict=True):
-            held.of(held.gradients, name)[run].copy_(change)
+            held.of_run(held.gradients, name, run, change.shape).copy_(change)
 
     def rehearse(self) -> None:
         """Do everything at the highest rates, every run frozen: the memory is taken, and nothing is trained."""
@@ -346,16 +297,15 @@ class Squad:
             Rates(_highest(policy.prediction_rate), _highest(policy.neighbor_rate)) for policy in policies
         ]
         self.set_epoch([Epoch(rates, 0.0, 0) for rates in highest])
-        self._active.zero_()
         window = Window(*self._window)
         with self.streamed():
-            for _ in range(2):  # as it is, and captured
-                self._replayed("choose", partial(self._choose, window))
-                if self._capacity:
-                    self._replayed("predict", partial(self._predict, window))
-                self._replayed("learn", partial(self._learn, window))
-            self.valid.queue()
-            self.valid.nats_per_token()
+            self._active.zero_()
+            self._train(window, None)
+            if self._device.type == "cuda":
+                self._train(window, {name: Replay() for name in ("choose", "predict", "learn")})
+            for scorer in (self.valid, self.scorer(self.valid.windows)):
+                scorer.queue()
+                scorer.nats_per_token()
 
     # Scoring.
 
@@ -364,11 +314,6 @@ class Squad:
         made = Scorer(self._model, windows, self._model.parameters.values)
         self._catch_up()  # with the parameters, too, where a best model was loaded into them
         return made
-
-
-def _at_once(name: str, function: Callable[[], None]) -> None:
-    """A window shorter than the others comes once an epoch: capturing it would take longer."""
-    function()
 
 
 def _highest(schedule: Schedule | None) -> float:

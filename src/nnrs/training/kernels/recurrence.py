@@ -5,9 +5,11 @@ once, which is what it costs; the pointwise part of the cell rides along. Layout
 
     gates   (R, T * B, G * H)    forward: input projections -> activations; backward: -> gradients, in place
     hidden  (R, (T + 1) * B, H)  the state before the window, then after each step
-    cell    the same, float32 (LSTM only)
+    cell    the same in float32: the LSTM's cell, and the GRU's state, which would otherwise be rounded at every step
     extra   (R, T * B, 3 * H)    GRU only: W_hn h + b_hn in its last third; backward: gradients of the recurrent part
 """
+
+from typing import Any
 
 import torch
 import triton
@@ -170,7 +172,7 @@ def _lstm_backward(
 
 @triton.jit(do_not_specialize=STEP_ARGUMENTS)
 def _gru_forward(
-    gates, extra, hidden, weight, bias_in, bias_rec, gates_run, hidden_run, weight_run, bias_run, step, batch,
+    gates, extra, hidden, cell, weight, bias_in, bias_rec, gates_run, hidden_run, weight_run, bias_run, step, batch,
     num_units, KEEP: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -181,6 +183,7 @@ def _gru_forward(
     gates += run * gates_run + step * batch * width
     extra += run * gates_run + step * batch * width
     hidden += run * hidden_run + step * batch * num_units
+    cell += run * hidden_run + step * batch * num_units
     weight += run * weight_run
     bias_in += run * bias_run
     bias_rec += run * bias_run
@@ -189,7 +192,7 @@ def _gru_forward(
     z = _input(gates, bias_in, bias_rec, rows, batch, width, 1, units, num_units)
     n = _gate(gates, rows, batch, width, 2, units, num_units) + _bias(bias_in, 2, units, num_units)
     m = tl.zeros([BLOCK_B, BLOCK_N], tl.float32) + _bias(bias_rec, 2, units, num_units)
-    h = _gate(hidden, rows, batch, num_units, 0, units, num_units)
+    h = _gate(cell, rows, batch, num_units, 0, units, num_units)
     for start in range(0, num_units, BLOCK_K):
         inner = start + tl.arange(0, BLOCK_K)
         before = _tile(hidden, rows, batch, num_units, inner, num_units)
@@ -201,7 +204,10 @@ def _gru_forward(
         m = _add_product(m, before, w_m, PRECISION)
     r, z = tl.sigmoid(r), tl.sigmoid(z)
     n = _tanh(n + r * m)
-    _put_gate(hidden + batch * num_units, rows, batch, num_units, 0, units, num_units, n + z * (h - n))
+    after = n + z * (h - n)
+    next_row = batch * num_units
+    _put_gate(cell + next_row, rows, batch, num_units, 0, units, num_units, after)
+    _put_gate(hidden + next_row, rows, batch, num_units, 0, units, num_units, after)
     if KEEP:
         _put_gate(gates, rows, batch, width, 0, units, num_units, r)
         _put_gate(gates, rows, batch, width, 1, units, num_units, z)
@@ -211,7 +217,7 @@ def _gru_forward(
 
 @triton.jit(do_not_specialize=STEP_ARGUMENTS)
 def _gru_backward(
-    gates, extra, hidden, doutput, dhidden, weight, gates_run, hidden_run, doutput_run, weight_run, step, last, batch,
+    gates, extra, cell, doutput, dhidden, weight, gates_run, hidden_run, doutput_run, weight_run, step, last, batch,
     num_units, BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
@@ -220,7 +226,7 @@ def _gru_backward(
     width = 3 * num_units
     gates += run * gates_run + step * batch * width
     extra += run * gates_run + step * batch * width
-    hidden += run * hidden_run + step * batch * num_units
+    cell += run * hidden_run + step * batch * num_units
     doutput += run * doutput_run + step * batch * num_units
     dhidden += run * batch * num_units
     dh = _gate(doutput, rows, batch, num_units, 0, units, num_units)
@@ -228,7 +234,7 @@ def _gru_backward(
     z = _gate(gates, rows, batch, width, 1, units, num_units)
     n = _gate(gates, rows, batch, width, 2, units, num_units)
     m = _gate(extra, rows, batch, width, 2, units, num_units)
-    h = _gate(hidden, rows, batch, num_units, 0, units, num_units)
+    h = _gate(cell, rows, batch, num_units, 0, units, num_units)
     if step < last:
         dh += _gate(dhidden, rows, batch, num_units, 0, units, num_units)
         dh = _backward_product(
@@ -247,7 +253,7 @@ def _gru_backward(
     _put_gate(dhidden, rows, batch, num_units, 0, units, num_units, dh * z)
 
 
-def _shapes(weight: Tensor, batch: int, *, forward: bool) -> dict[str, object]:
+def _shapes(weight: Tensor, batch: int, *, forward: bool) -> dict[str, Any]:
     """Tile sizes, as measured on an H200: narrow tiles, so that all processors have some and loads are under way.
 
     Rows are padded to at least a tensor core's 16. A float32 product is made of three tf32 ones, which keeps its
@@ -268,9 +274,8 @@ def _shapes(weight: Tensor, batch: int, *, forward: bool) -> dict[str, object]:
     }
 
 
-def _grid(runs: int, units: int, batch: int, shapes: dict[str, object]) -> tuple[int, int, int]:
-    rows, tile = int(str(shapes["BLOCK_B"])), int(str(shapes["BLOCK_N"]))
-    return triton.cdiv(units, tile), runs, triton.cdiv(batch, rows)
+def _grid(runs: int, units: int, batch: int, shapes: dict[str, Any]) -> tuple[int, int, int]:
+    return triton.cdiv(units, shapes["BLOCK_N"]), runs, triton.cdiv(batch, shapes["BLOCK_B"])
 
 
 def lstm_forward(
@@ -301,21 +306,21 @@ def lstm_backward(
 
 
 def gru_forward(
-    gates: Tensor, extra: Tensor, hidden: Tensor, weight: Tensor, bias_in: Tensor, bias_rec: Tensor, *, batch: int,
-    time: int, keep: bool,
+    gates: Tensor, extra: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor, bias_in: Tensor, bias_rec: Tensor, *,
+    batch: int, time: int, keep: bool,
 ) -> None:  # fmt: skip
     """Run a layer over `time` steps; with `keep`, `gates` and `extra` are left ready for `gru_backward`."""
     runs, _, units = weight.shape
     shapes = _shapes(weight, batch, forward=True)
     for step in range(time):
         _gru_forward[_grid(runs, units, batch, shapes)](
-            gates, extra, hidden, weight, bias_in, bias_rec, gates.stride(0), hidden.stride(0), weight.stride(0),
-            bias_in.stride(0), step, batch, units, KEEP=keep, **shapes,
+            gates, extra, hidden, cell, weight, bias_in, bias_rec, gates.stride(0), hidden.stride(0),
+            weight.stride(0), bias_in.stride(0), step, batch, units, KEEP=keep, **shapes,
         )  # fmt: skip
 
 
 def gru_backward(
-    gates: Tensor, extra: Tensor, hidden: Tensor, doutput: Tensor, dhidden: Tensor, weight: Tensor, *, batch: int,
+    gates: Tensor, extra: Tensor, cell: Tensor, doutput: Tensor, dhidden: Tensor, weight: Tensor, *, batch: int,
     time: int,
 ) -> None:  # fmt: skip
     """Turn `gates` into the gradients of the input projections and `extra` into those of the recurrent ones."""
@@ -323,6 +328,6 @@ def gru_backward(
     shapes = _shapes(weight, batch, forward=False)
     for step in reversed(range(time)):
         _gru_backward[_grid(runs, units, batch, shapes)](
-            gates, extra, hidden, doutput, dhidden, weight, gates.stride(0), hidden.stride(0), doutput.stride(0),
+            gates, extra, cell, doutput, dhidden, weight, gates.stride(0), cell.stride(0), doutput.stride(0),
             weight.stride(0), step, time - 1, batch, units, **shapes,
         )  # fmt: skip
