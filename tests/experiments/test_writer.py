@@ -50,6 +50,20 @@ def test_an_error_in_the_background_is_raised_when_it_is_waited_for():
         writer.wait()
 
 
+def test_nothing_is_written_behind_what_could_not_be():
+    writer, written = Writer(background=True), []
+
+    def fail():
+        raise OSError("no space left")
+
+    writer.submit(fail)
+    writer.submit(lambda: written.append("checkpoint"))
+    with pytest.raises(OSError, match="no space left"):
+        writer.wait()
+    writer.wait()
+    assert written == []
+
+
 def test_what_is_written_late_is_the_state_of_the_moment_it_was_saved(tmp_path, monkeypatch):
     text = tmp_path / "text.txt"
     lines = [" ".join(f"w{(row * 7 + step * step) % 30}" for step in range(8)) for row in range(60)]

@@ -202,6 +202,7 @@ class Run:
         """A checkpoint; the run may go on before it is on disk."""
         taken = self._snapshot(live)
         self._writer.submit(lambda: self.directory.write_checkpoint(taken.tensors, taken.values))
+        self._taken = None  # the checkpoint is the last to need it
 
     def _save_best(self, live: Live) -> None:
         """The model and what the policy learned, without what only training needs."""

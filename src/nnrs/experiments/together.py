@@ -194,10 +194,16 @@ def _finish_alone(run: Run) -> Outcome:
 def _finish_fleet(crew: Sequence[Run]) -> list[Outcome]:
     from nnrs.training.fleet import Fleet
 
-    fleet = Fleet([run.trainer for run in crew], valid=_valid_windows(crew[0]))
-    done = fleet.fit()
-    for run in crew:
-        run.wait()
+    try:
+        fleet = Fleet([run.trainer for run in crew], valid=_valid_windows(crew[0]))
+        done = fleet.fit()
+    except torch.OutOfMemoryError:
+        raise RunError(
+            f"{len(crew)} runs do not fit the GPU's memory. Use a smaller --preset or --batch-size, or fewer seeds."
+        ) from None
+    finally:
+        for run in crew:
+            run.wait()
     outcomes = [Outcome(run, error=fleet.failures.get(index)) for index, run in enumerate(crew)]
     if not done:
         return outcomes
