@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from nnrs.batches import Window
@@ -30,7 +31,7 @@ class FleetInputs:
     """
 
     policies: Sequence[InputPolicy]
-    seeds: Tensor  # (runs,)
+    seeds: Int[Tensor, " runs"]
     batch: int
     time: int
 
@@ -83,7 +84,9 @@ class FleetInputs:
         rows, steps = draw_shape(policy.reading.granularity, self.batch, self.time)
         return capacity_for(rate, rows * steps, self.batch * self.time // (rows * steps))
 
-    def choose(self, window: Window, step: Tensor, fresh: Tensor, inputs: Tensor) -> None:
+    def choose(
+        self, window: Window, step: Int[Tensor, ""], fresh: Int[Tensor, ""], inputs: Int[Tensor, "runs rows"]
+    ) -> None:
         """Settle everything random about a window, and write its inputs, gold where a prediction is to come.
 
         `fresh` is 1 where a text begins: its first input is gold.
@@ -115,8 +118,10 @@ class FleetInputs:
         changed = replaced if choice.changed_targets is None else choice.changed_targets
         self.replaced[run, :rows].copy_(changed.T.flatten())
 
-    def mix(self, run: int, words: Tensor, inputs: Tensor) -> Tensor:
-        """The input vectors of a `mixing` run, (rows, units); `inputs` are its rows, `words` its word vectors."""
+    def mix(
+        self, run: int, words: Float[Tensor, "vocab units"], inputs: Int[Tensor, " rows"]
+    ) -> Float[Tensor, "rows units"]:
+        """The input vectors of a `mixing` run; `inputs` are its rows, `words` its word vectors."""
         choice = self._choices[run]
         batch, time = choice.gold.shape
 
@@ -127,7 +132,13 @@ class FleetInputs:
         return vectors.transpose(0, 1).flatten(0, 1)
 
     def predict(
-        self, model: FleetModel, space: Workspace, time: int, capacity: int, wanted: Tensor, changed: Tensor
+        self,
+        model: FleetModel,
+        space: Workspace,
+        time: int,
+        capacity: int,
+        wanted: Int[Tensor, " runs"],
+        changed: Int[Tensor, " runs"],
     ) -> None:
         """Write the predictions of the `wanted` runs into `space.inputs`; the output layer sees no other position."""
         rows = time * self.batch

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nnrs.models.recurrent import LSTM, RecurrentModel
@@ -96,6 +97,8 @@ class Workspace:
     outputs: Tensor = field(init=False)
     logits: Tensor = field(init=False)
     losses: Tensor = field(init=False)
+    gradient: Tensor = field(init=False)  # of the rows on their way down; where it trains
+    carried_gradient: Tensor = field(init=False)  # of the state, on its way back in time; where it trains
 
     def __post_init__(self) -> None:
         model, rows = self.model, self.batch * self.time
@@ -115,7 +118,7 @@ class Workspace:
         self.logits = make(rows, model.head_rows)
         self.losses = make(rows, dtype=torch.float32)
         if self.trains:
-            self.gradient = make(rows, units)  # of the rows on their way down
+            self.gradient = make(rows, units)
             self.carried_gradient = make(self.batch, units, dtype=torch.float32)
 
     def carry(self, time: int) -> None:
@@ -160,12 +163,12 @@ class FleetModel:
         """A layer's parameter in one of the buffers of `Parameters`."""
         return self.parameters.of(weights, f"layers.{layer}.{name}_l0")
 
-    def head(self, weights: Tensor) -> Tensor:
-        """The output layer's weights, (runs, head rows, units)."""
+    def head(self, weights: Tensor) -> Float[Tensor, "runs rows units"]:
+        """The output layer's weights; its rows are the vocabulary's, and a few to spare."""
         return self.parameters.of(weights, self.head_name, padded=True)
 
     @property
-    def head_bias(self) -> Tensor:
+    def head_bias(self) -> Float[Tensor, "runs vocab"]:
         """The output layer's bias, float32."""
         return self.parameters.of(self.parameters.values, "output_bias")
 
@@ -222,7 +225,7 @@ class FleetModel:
         self,
         space: Workspace,
         weights: Tensor,
-        targets: Tensor,
+        targets: Int[Tensor, "runs rows"],
         time: int,
         gradient_weight: float | None = None,
     ) -> None:
@@ -235,7 +238,9 @@ class FleetModel:
             logits, self.head_bias, targets[:, :rows], losses, gradient_weight=gradient_weight
         )
 
-    def backward(self, space: Workspace, time: int, dropout: Dropout, plain: Tensor) -> Tensor:
+    def backward(
+        self, space: Workspace, time: int, dropout: Dropout, plain: Int[Tensor, " runs"]
+    ) -> Float[Tensor, "runs rows units"]:
         """From the gradient in `space.logits` to that of every parameter; gives back that of the input vectors.
 
         Only `plain` runs get the gradient of their word vectors as inputs; the others see to it themselves.
@@ -276,7 +281,13 @@ class FleetModel:
         self.weight(gradients, "bias_hh", layer).copy_(drecurrent.sum(1))
         torch.bmm(dgates, self.weight(weights, "weight_ih", layer), out=d)
 
-    def step(self, clips: Tensor, rates: Tensor, active: Tensor, steps: Tensor) -> None:
+    def step(
+        self,
+        clips: Float[Tensor, " runs"],
+        rates: Float[Tensor, " runs"],
+        active: Int[Tensor, " runs"],
+        steps: Int[Tensor, ""],
+    ) -> None:
         """Clip each run's gradient and move its parameters, as `clip_grad_norm_` and the optimiser would."""
         held = self.parameters
         coefficients = (clips / (update.gradient_norms(held.gradients) + 1e-6)).clamp(max=1.0)
