@@ -1,6 +1,7 @@
 """The files of a run: whole or not there, two checkpoints and their best, and errors that name the file."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -302,3 +303,33 @@ def test_a_summary_is_there_when_the_run_is_finished(run):
     assert run.summary() is None
     run.write_summary({"test_perplexity": 81.2})
     assert run.summary() == {"test_perplexity": 81.2}
+
+
+def test_lines_are_replaced_by_those_with_the_same_field_and_no_others(run):
+    first = [{"key": "a", "words": ["ö"]}, {"key": "b", "words": ["one"]}, {"key": "b", "words": ["two"]}]
+    run.replace("generations", "key", first)
+    assert run.records("generations") == first
+    run.replace("generations", "key", [{"key": "b", "words": ["three"]}])
+    assert run.records("generations") == [first[0], {"key": "b", "words": ["three"]}]
+    assert names(run) == ["config.json", "generations.jsonl"]
+
+
+def test_the_best_model_has_a_fingerprint_that_outlives_its_tensors(run):
+    assert run.best_fingerprint() is None
+    save(run, 1, best=True)
+    first = run.best_fingerprint()
+    save(run, 2, best=True)
+    second = run.best_fingerprint()
+    assert len({first, second, None}) == 3
+    for path in run.path.glob("best-*.safetensors"):
+        path.unlink()
+    assert run.best_fingerprint() == second
+
+
+def test_lines_that_are_replaced_at_the_same_time_are_all_kept(run):
+    def put(number):
+        RunDirectory(run.path).replace("scores", "signature", [{"signature": f"ppl|seed:{number}"}])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(put, range(40)))
+    assert {record["signature"] for record in run.records("scores")} == {f"ppl|seed:{n}" for n in range(40)}

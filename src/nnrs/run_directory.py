@@ -6,13 +6,14 @@ checkpoint is whole.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -162,7 +163,7 @@ class RunDirectory:
             os.fsync(file.fileno())
 
     def records(self, name: str) -> list[Json]:
-        """The lines of `metrics` or `timing`; a torn last line is left out."""
+        """The lines of `metrics`, `timing`, `generations` or `scores`; a torn last line is left out."""
         path = self._lines_path(name)
         if not path.is_file():
             return []
@@ -171,6 +172,13 @@ class RunDirectory:
             return [json.loads(line) for line in lines]
         except (OSError, ValueError) as error:
             raise RunError(f"cannot read {path}: {error}.") from None
+
+    def replace(self, name: str, field: str, records: Sequence[Json]) -> None:
+        """Put lines into `generations` or `scores`, in place of those with the same `field`, all at once."""
+        replaced = {record[field] for record in records}
+        with self._alone():
+            kept = [record for record in self.records(name) if record.get(field) not in replaced]
+            self._write_lines(name, [*kept, *records])
 
     def write_summary(self, summary: Json) -> None:
         """The result of a finished run."""
@@ -236,9 +244,7 @@ class RunDirectory:
         self._drop_outdated()
         self._drop_half_done()
         for name in ("metrics", "timing"):
-            kept = [record for record in self.records(name) if record["epoch"] < epochs]
-            text = "".join(json.dumps(record) + "\n" for record in kept)
-            write_atomically(self._lines_path(name), partial(_write_text, text=text))
+            self._write_lines(name, [record for record in self.records(name) if record["epoch"] < epochs])
 
     def write_best(self, tensors: Mapping[str, Any], state: Json) -> None:
         """Store the best model so far. The one before stays while a kept checkpoint knows no other."""
@@ -252,6 +258,11 @@ class RunDirectory:
                 f"{self.path} has no trained model yet: continue it with `nnrs train --out {self.path} --resume`."
             )
         return self._read_tensors(names[-1], "")
+
+    def best_fingerprint(self) -> str | None:
+        """sha256 of the best model's tensors, also where only their proof was copied; None without that."""
+        names = self._names("best")
+        return str(self._read_json(f"{names[-1]}.json").get("tensors_sha256")) if names else None
 
     def _names(self, kind: str) -> list[str]:
         return sorted(path.stem for path in self.path.glob(f"{kind}-*.json"))
@@ -295,8 +306,23 @@ class RunDirectory:
             raise RunError(f"{path} is damaged: its checksum is not the one in {name}.json.{offer}")
         return load_file(path), proof["state"]
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait until no other process is replacing lines, so that none of them is lost."""
+        with _explained(self.path):
+            folder = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)  # and with it the lock
+
     def _lines_path(self, name: str) -> Path:
         return self.path / f"{name}.jsonl"
+
+    def _write_lines(self, name: str, records: Sequence[Json]) -> None:
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        write_atomically(self._lines_path(name), partial(_write_text, text=text))
 
     def _write_json(self, name: str, value: Json) -> None:
         text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"

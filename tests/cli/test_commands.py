@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -73,12 +74,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def done(nnrs_each, finished, text, other_text, config_file, folder):
     """What each command printed; all of them succeed."""
+    evaluated = shutil.copytree(finished, folder / "evaluated")  # for its scores are kept there
     speak = ["generate", finished, "--count", 3, "--length", 12, "--prompt", "w001 Zebra w002"]
     near = ["neighbors", "--data", text, "--k", 5, "--temperature", 0.25, "w010", "w020", "<eos>"]
     commands = {
-        "evaluate": ["evaluate", finished, "--json"],
-        "evaluate as text": ["evaluate", finished, "--split", "valid"],
-        "evaluate other": ["evaluate", finished, "--data", other_text, "--json"],
+        "evaluate": ["evaluate", evaluated, "--json"],
+        "evaluate as text": ["evaluate", evaluated, "--split", "valid"],
+        "evaluate other": ["evaluate", evaluated, "--data", other_text, "--json"],
         "generate": [*speak, "--seed", 1, "--json"],
         "generate as text": [*speak, "--seed", 1],
         "generate greedily": [*speak, "--temperature", 0, "--json"],
@@ -127,7 +129,10 @@ def test_every_epoch_is_a_line_of_the_records(finished):
 def test_evaluate_repeats_the_figure_of_the_summary(done, finished):
     summary = json.loads((finished / "summary.json").read_text())
     score = json.loads(done["evaluate"].stdout)
-    assert score == {"metric": "ppl", "value": summary["test_perplexity"], "signature": summary["signature"]}
+    low, high = score.pop("interval")
+    assert low < score["value"] < high
+    named = {"metric": "ppl", "value": summary["test_perplexity"], "signature": summary["signature"]}
+    assert score == {**named, "better": "lower"}
     plain = done["evaluate as text"].stdout
     signature = summary["signature"].replace("split:test", "split:valid")
     assert plain.splitlines()[-1] == f"{signature} = {summary['valid_perplexity']:.2f}"

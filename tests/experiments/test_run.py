@@ -12,7 +12,9 @@ import torch
 import nnrs
 from nnrs.errors import RunError
 from nnrs.experiments.config import RunConfig
-from nnrs.experiments.run import evaluate_run, resume, start
+from nnrs.experiments.run import resume, start
+from nnrs.experiments.scoring import evaluate_run
+from nnrs.experiments.subject import Request
 from nnrs.neighbors.table import NeighborTable
 from nnrs.run_directory import RunDirectory
 
@@ -80,11 +82,11 @@ def test_a_run_does_not_continue_on_other_vectors(text, tmp_path, method):
 
 def test_a_run_is_not_evaluated_on_a_text_that_has_changed_unless_it_is_named(text, tmp_path):
     start(config(text, "mle"), tmp_path / "run", CPU).finish()
-    evaluate_run(tmp_path / "run", "test", CPU)
+    evaluate_run(tmp_path / "run", CPU)
     text.write_text(text.read_text().replace("w3 ", "w4 "))
     with pytest.raises(RunError, match="has changed since"):
-        evaluate_run(tmp_path / "run", "test", CPU)
-    score = evaluate_run(tmp_path / "run", "test", CPU, data=str(text))
+        evaluate_run(tmp_path / "run", CPU)
+    [score] = evaluate_run(tmp_path / "run", CPU, Request(data=str(text)))
     assert "on:text|" in score.signature
 
 

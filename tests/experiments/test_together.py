@@ -16,7 +16,9 @@ from nnrs.experiments import prepare as preparing
 from nnrs.experiments import together
 from nnrs.experiments.config import RunConfig
 from nnrs.experiments.options import configure_seeds, parse_seeds
-from nnrs.experiments.run import evaluate_run, resume, start
+from nnrs.experiments.run import resume, start
+from nnrs.experiments.scoring import evaluate_run
+from nnrs.experiments.subject import Request
 from nnrs.experiments.together import finish_together, resume_together, start_together
 from nnrs.metrics.perplexity import Perplexity
 from nnrs.neighbors.table import NeighborTable
@@ -424,8 +426,9 @@ def test_the_scores_are_those_of_the_best_epoch(batched, text, tmp_path, fleets,
     for outcome in finish(runs):
         path = outcome.run.directory.path
         assert outcome.summary["best_epoch"] == 0
-        assert evaluate_run(path, "valid", CPU).value == outcome.summary["valid_perplexity"]
-        assert evaluate_run(path, "test", CPU).value == outcome.summary["test_perplexity"]
+        valid, test = evaluate_run(path, CPU, Request(splits=("valid", "test")))
+        assert valid.value == outcome.summary["valid_perplexity"]
+        assert test.value == outcome.summary["test_perplexity"]
 
 
 def test_a_fleet_validates_on_the_windows_of_the_plain_loop(text, tmp_path, fleets, monkeypatch):

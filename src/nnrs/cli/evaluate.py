@@ -1,30 +1,145 @@
-"""`nnrs evaluate`: how well a trained model predicts text."""
+"""`nnrs evaluate`: how well a trained model predicts text, and how good the text is that it makes."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nnrs.cli.output import DeviceOption, JsonOption, print_json, print_table
+from nnrs.cli.output import DeviceOption, JsonOption, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from nnrs.experiments.subject import Request
+    from nnrs.metrics.score import Score
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run directory made by `nnrs train`.")],
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="Run directories made by `nnrs train`, or folders of them.")
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="perplexity (default), deciles, noise, bleu, self-bleu, wmd, self-wmd, exposure; or all. Separate "
+            "several by commas."
+        ),
+    ] = None,
+    split: Annotated[list[str] | None, typer.Option(help="train, valid or test (default).")] = None,
+    decode: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="sample (default), greedy, top-p, beam; teacher-forced: the argmax at each gold step."
+        ),
+    ] = None,
+    sentences: Annotated[int, typer.Option(help="Prefixes that are continued, at most.")] = 1000,
+    prefix: Annotated[int, typer.Option(help="Tokens of a prefix.")] = 10,
+    length: Annotated[int, typer.Option(help="Tokens of a continuation.")] = 35,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
     data: Annotated[str | None, typer.Option(help="Another text; default: the run's own.")] = None,
+    vectors: Annotated[
+        str | None, typer.Option(help="Vectors for wmd and neighbor noise; default: the run's own.")
+    ] = None,
+    text: Annotated[
+        Path | None, typer.Option(help="Text of another program, a sentence a line, instead of runs.")
+    ] = None,
+    references: Annotated[Path | None, typer.Option(help="Gold text for --text, line by line.")] = None,
     device: DeviceOption = "auto",
     json: JsonOption = False,
 ) -> None:
-    """Perplexity of a run's best model: teacher-forced, every token scored, in one stream."""
-    from nnrs.corpus import SPLITS
-    from nnrs.experiments.prepare import choose_device
-    from nnrs.experiments.run import evaluate_run
+    """Scores of a run's best model, with what produced them; kept in the run directory as well."""
+    from nnrs.errors import ConfigError
+
+    if bool(runs) == bool(text):
+        raise ConfigError("name run directories to evaluate, or a file with --text: one of the two.")
+    if text:
+        for name, given in (("split", split), ("decode", decode), ("data", data)):
+            if given:
+                raise ConfigError(f"--{name} is about runs: leave it out with --text.")
+        scores = [("", score) for score in _of_files(text, references, vectors, _names(metrics))]
+    elif references:
+        raise ConfigError("--references belong to --text; a run is compared with its own text.")
+    else:
+        from nnrs.experiments.subject import Request
+
+        request = Request(
+            metrics=_names(metrics) or ("perplexity",),
+            splits=_names(split) or ("test",),
+            decodings=_names(decode) or ("sample",),
+            sentences=sentences,
+            prefix=prefix,
+            length=length,
+            seed=seed,
+            data=data,
+            vectors=vectors,
+        )
+        scores = _of_runs(runs or [], request, device)
+    _print(scores, json)
+
+
+def _names(given: list[str] | None) -> tuple[str, ...]:
+    """Names that came one by one or with commas, each once."""
+    return tuple(dict.fromkeys(name.strip() for part in given or [] for name in part.split(",")))
+
+
+def _of_runs(paths: list[Path], request: "Request", device: str) -> "list[tuple[str, Score]]":
+    """Each run's scores, beside its name; a folder stands for the runs in it."""
+    from nnrs.experiments.prepare import Shelf, choose_device
+    from nnrs.experiments.scoring import evaluate_run
+    from nnrs.run_directory import RunDirectory
+
+    runs = [run.path for path in paths for run in RunDirectory.within(path) or [RunDirectory.open(path)]]
+    shelf, place = Shelf(), choose_device(device)
+    return [(str(run), score) for run in runs for score in evaluate_run(run, place, request, note, shelf)]
+
+
+def _of_files(
+    text: Path, references: Path | None, vectors: str | None, metrics: tuple[str, ...]
+) -> "list[Score]":
+    """The text metrics of files: those asked for, else all that there are the means for."""
+    from nnrs.experiments.text_scores import TEXT_METRICS, texts_of_files
     from nnrs.registry import look_up
 
-    look_up(dict.fromkeys(SPLITS), split, "split")
-    score = evaluate_run(run, split, choose_device(device), data)
+    names = [name for name in TEXT_METRICS if vectors or not name.endswith("wmd")]
+    chosen = names if metrics in ((), ("all",)) else metrics
+    scorers = [look_up(TEXT_METRICS, name, "metric of text") for name in chosen]
+    texts = texts_of_files(text, references, vectors)
+    return [score for scorer in scorers for score in scorer(texts)]
+
+
+def _print(scores: "list[tuple[str, Score]]", json: bool) -> None:
+    """One score as it is, several as a table with their intervals; signatures below, as a list in JSON."""
+    several_runs = len({run for run, _ in scores}) > 1
+    _note_differences([score for _, score in scores])
     if json:
-        print_json(score.as_dict())
+        records = [{**({"run": run} if several_runs else {}), **score.as_dict()} for run, score in scores]
+        print_json(records[0] if len(records) == 1 else records)
         return
-    print_table("lower is better", ("metric", "value"), [(f"{score.metric} ({split})", f"{score.value:.2f}")])
-    typer.echo(str(score))
+    if len(scores) == 1:
+        score = scores[0][1]
+        title = f"{score.family.better} is better"
+        print_table(title, ("metric", "value"), [(_label(score), score.shown())])
+    else:
+        columns = (*(("run",) if several_runs else ()), "metric", "value", "95% interval", "better")
+        cells = [
+            (_label(score), score.shown(), score.shown_interval(), score.family.better) for _, score in scores
+        ]
+        named = [(run, *row) if several_runs else row for (run, _), row in zip(scores, cells, strict=True)]
+        print_table("intervals by bootstrap", columns, named)
+    for _, score in scores:
+        typer.echo(str(score))
+
+
+def _label(score: "Score") -> str:
+    """The metric with what tells its rows apart."""
+    told = [score.parts[name] for name in ("split", "decode") if name in score.parts]
+    return f"{score.metric} ({', '.join(told)})" if told else score.metric
+
+
+def _note_differences(scores: "list[Score]") -> None:
+    """Say in what scores that stand side by side were not made alike."""
+    from nnrs.metrics.score import differences
+
+    for label in dict.fromkeys(map(_label, scores)):
+        found = differences([score for score in scores if _label(score) == label])
+        if found:
+            parts = "; ".join(f"{name}: {', '.join(values)}" for name, values in found.items())
+            note(f"{label} is not comparable as it stands, the runs differ in {parts}")

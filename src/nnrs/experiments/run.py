@@ -13,13 +13,11 @@ from torch import Tensor
 
 from nnrs import __version__
 from nnrs.batches import Windows
-from nnrs.corpus import open_corpus
 from nnrs.errors import RunError
 from nnrs.evaluation.evaluate import scoring_windows, text_perplexity
 from nnrs.experiments.config import RunConfig, settings_of
-from nnrs.experiments.prepare import Parts, Shelf, Text, prepare
+from nnrs.experiments.prepare import Parts, Shelf, prepare
 from nnrs.experiments.writer import Writer
-from nnrs.metrics.score import Score
 from nnrs.models import build_model
 from nnrs.models.base import SequenceModel
 from nnrs.neighbors.table import NeighborTable
@@ -30,7 +28,7 @@ from nnrs.seeding import Random, Stream
 from nnrs.training.checkpoint import Live, Tally
 from nnrs.training.events import Callback, EpochMetrics, EpochTiming
 from nnrs.training.loop import Trainer
-from nnrs.vocabulary import Vocabulary, token_ids
+from nnrs.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -301,26 +299,6 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> LoadedRun:
     if table and "policy.neighbor_logits" in tensors:
         table = table.reweighted(tensors["policy.neighbor_logits"])
     return LoadedRun(model.to(device), vocabulary, table, config, state["best_epoch"])
-
-
-def evaluate_run(path: Path | str, split: str, device: torch.device, data: str | None = None) -> Score:
-    """The perplexity of a run's best model on a split of its own text, or of another."""
-    loaded, record = load(path, device), RunDirectory.open(path).config()
-    if data is None:
-        text, source = Text.read(loaded.config.data), loaded.config.data.source
-        if text.fingerprint != record["text_sha256"]:
-            raise RunError(
-                f"{source} has changed since {path} was trained. Restore it, or name it with --data."
-            )
-        corpus, ids = text.corpus, text.ids[split]
-    else:
-        corpus = open_corpus(data)
-        ids = token_ids(corpus, split, loaded.vocabulary)
-    metric = text_perplexity(loaded.model, ids, eos_id=loaded.vocabulary.eos_id)
-    trained = record["names"]
-    signature = loaded.config.signature(trained["corpus"], trained["vectors"])
-    other = f"on:{corpus.name}|" if data else ""
-    return Score("ppl", metric.compute(), f"{other}split:{split}|streams:1|{signature}")
 
 
 @contextmanager

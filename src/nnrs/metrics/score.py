@@ -1,12 +1,57 @@
 """A number together with what produced it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from nnrs.registry import look_up
+
+
+class Family(NamedTuple):
+    """What all scores of one kind have in common."""
+
+    better: str  # higher | lower
+    digits: int = 4  # behind the point, when printed
+
+
+# A metric is of the longest family that its name begins with: ppl-decile10 is a ppl.
+FAMILIES = {
+    "ppl": Family("lower", 2),
+    "bleu4": Family("higher", 2),  # in percent, as in the paper
+    "corpus-bleu4": Family("higher", 2),
+    "self-bleu4": Family("lower", 2),  # the lower, the more diverse
+    "wmd": Family("lower"),
+    "wmd-similarity": Family("higher"),
+    "wmd-scaled": Family("higher"),
+    "self-wmd": Family("higher"),  # the higher, the more diverse
+    "excess-nats": Family("lower"),
+    "own-accuracy": Family("higher"),
+    "recovery-nats": Family("lower"),
+    "rep-4": Family("lower"),
+    "distinct-2": Family("higher"),
+}
+# The parts of a signature in which runs that are to be compared may differ: what the method is, and its seed.
+METHOD_PARTS = {
+    *(
+        "policy",
+        "eps",
+        "ss",
+        "gamma",
+        "k",
+        "tau",
+        "granularity",
+        "replace",
+        "draw",
+        "search",
+        "transition_row",
+    ),
+    *("vectors", "config", "seed"),
+}
 
 
 @dataclass(frozen=True)
 class Score:
-    """A value that travels with its signature, in sacreBLEU's manner.
+    """A value that travels with its signature, in sacreBLEU's manner, and with its interval where it has one.
 
     >>> print(Score("ppl", 81.204, "data:ptb|split:test|seed:7"))
     ppl|data:ptb|split:test|seed:7 = 81.20
@@ -15,10 +60,48 @@ class Score:
     metric: str
     value: float
     signature: str
+    interval: tuple[float, float] | None = None  # the ends of 95%, by bootstrap
+    curve: dict[str, list[float]] | None = None  # what the value is a point of
+
+    @property
+    def family(self) -> Family:
+        """Whether higher or lower is better, and how it is printed."""
+        names = [name for name in FAMILIES if f"{self.metric}-".startswith(f"{name}-")]
+        return look_up(FAMILIES, max(names, key=len, default=self.metric), "metric")
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What the signature says, by name."""
+        return dict(part.partition(":")[::2] for part in self.signature.split("|"))
+
+    def shown(self) -> str:
+        """The value as it is printed."""
+        return f"{self.value:.{self.family.digits}f}"
+
+    def shown_interval(self) -> str:
+        """The interval as it is printed; empty where there is none.
+
+        >>> Score("ppl", 81.204, "seed:7", (80.1, 82.34)).shown_interval()
+        '80.10 to 82.34'
+        """
+        return " to ".join(f"{end:.{self.family.digits}f}" for end in self.interval or ())
 
     def __str__(self) -> str:
-        return f"{self.metric}|{self.signature} = {self.value:.2f}"
+        return f"{self.metric}|{self.signature} = {self.shown()}"
 
     def as_dict(self) -> dict[str, Any]:
         """The score as plain values, for JSON."""
-        return {"metric": self.metric, "value": self.value, "signature": f"{self.metric}|{self.signature}"}
+        values = {"metric": self.metric, "value": self.value, "signature": f"{self.metric}|{self.signature}"}
+        more = {"better": self.family.better, "interval": list(self.interval) if self.interval else None}
+        return {**values, **more, **({"curve": self.curve} if self.curve else {})}
+
+
+def differences(scores: Sequence[Score]) -> dict[str, list[str]]:
+    """In which parts the signatures of scores differ, method and seed apart, and what stands there.
+
+    >>> differences([Score("ppl", 9.0, "n:5|seed:1"), Score("ppl", 8.0, "n:7|seed:2")])
+    {'n': ['5', '7']}
+    """
+    names = dict.fromkeys(name for score in scores for name in score.parts if name not in METHOD_PARTS)
+    found = {name: list(dict.fromkeys(score.parts.get(name, "none") for score in scores)) for name in names}
+    return {name: values for name, values in found.items() if len(values) > 1}

@@ -1,0 +1,135 @@
+"""A run that is being evaluated: what a metric may ask of it, read when it is first asked for."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from nnrs.corpus import SPLITS, Corpus, open_corpus
+from nnrs.embeddings import Embeddings, read_vectors
+from nnrs.errors import ConfigError, RunError
+from nnrs.evaluation.generate import DECODINGS
+from nnrs.experiments.config import VectorsConfig
+from nnrs.experiments.prepare import Shelf, Text, vectors_for
+from nnrs.experiments.run import LoadedRun, config_of, load
+from nnrs.neighbors.cache import fingerprint_of
+from nnrs.registry import look_up
+from nnrs.run_directory import Json, RunDirectory
+from nnrs.vocabulary import Vocabulary, token_ids
+
+TEACHER_FORCED = "teacher-forced"  # the likeliest token at each gold step, the other way of predicting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is to be measured, and on which text."""
+
+    metrics: tuple[str, ...] = ("perplexity",)
+    splits: tuple[str, ...] = ("test",)
+    decodings: tuple[str, ...] = ("sample",)
+    sentences: int = 1000  # as many as there are, where the split has fewer
+    prefix: int = 10
+    length: int = 35
+    seed: int = 0  # of the draws
+    data: str | None = None  # another text than the run's own
+    vectors: str | None = None  # other vectors than the run's own
+
+    def __post_init__(self) -> None:
+        for split in self.splits:
+            look_up(dict.fromkeys(SPLITS), split, "split")
+        for decoding in self.decodings:
+            look_up(dict.fromkeys((*DECODINGS, TEACHER_FORCED)), decoding, "decoding")
+        for name in ("sentences", "prefix", "length"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}.")
+
+
+class Subject:
+    """The files of a run, its model, its text and its vectors. Text metrics never ask for the model."""
+
+    def __init__(
+        self, path: Path, device: torch.device, request: Request, note: Callable[[str], None], shelf: Shelf
+    ) -> None:
+        self.directory, self.device, self.request, self.note = RunDirectory.open(path), device, request, note
+        self.record, self.config = self.directory.config(), config_of(self.directory)
+        self.own = Shelf()  # what metrics of this run share
+        self._shelf = shelf  # what runs share
+
+    @cached_property
+    def loaded(self) -> LoadedRun:
+        """The best model and its table, on the device."""
+        return load(self.directory.path, self.device)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The run's own."""
+        return Vocabulary.from_json(self.directory.vocabulary())
+
+    @cached_property
+    def text(self) -> Text:
+        """The text that the run was trained on, as it was then."""
+        source = self.config.data.source
+        text = self._shelf.take(Text.read, self.config.data)
+        if text.fingerprint != self.record["text_sha256"]:
+            raise RunError(
+                f"{source} has changed since {self.directory.path} was trained. Restore it, or name it with --data."
+            )
+        return text
+
+    @cached_property
+    def other(self) -> Corpus | None:
+        """The text that was asked for instead of the run's own."""
+        return open_corpus(self.request.data) if self.request.data else None
+
+    def ids(self, split: str) -> Int[Tensor, " tokens"]:
+        """A split of the text to be scored, in the run's vocabulary."""
+        if self.other is None:
+            return self.text.ids[split]
+        return self.own.take(token_ids, self.other, split, self.vocabulary)
+
+    def text_fingerprint(self, split: str) -> str:
+        """What tells the text apart; of the run's own it is known without reading it."""
+        return str(self.record["text_sha256"]) if self.other is None else fingerprint_of(self.ids(split))
+
+    @property
+    def vectors_source(self) -> str | None:
+        """Where word vectors come from: as asked, or as the run had them; None where it had none."""
+        return self.request.vectors or (
+            self.config.vectors.source if self.record["names"]["vectors"] else None
+        )
+
+    @cached_property
+    def vectors(self) -> Embeddings:
+        """The word vectors of the run's vocabulary."""
+        source = self.vectors_source
+        if source is None:
+            raise ConfigError(
+                f"{self.directory.path} was trained without word vectors. Name some with --vectors."
+            )
+        if source == "corpus":
+            return self._shelf.take(vectors_for, VectorsConfig(), self.text)
+        vectors = self._shelf.take(read_vectors, Path(source), self.vocabulary.words)
+        if not self.request.vectors and fingerprint_of(vectors.vectors) != self.record["vectors_sha256"]:
+            raise RunError(
+                f"{source} has changed since {self.directory.path} was trained. Restore it, or use --vectors."
+            )
+        return vectors
+
+    def signature(self, split: str, *, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
+        """What a score carries: the metric's own parts around the split, then what the run is."""
+        names = self.record["names"]
+        on = [f"on:{self.other.name}"] if self.other else []
+        run = self.config.signature(names["corpus"], names["vectors"])
+        return "|".join([*before, *on, f"split:{split}", *after, run])
+
+    def store(self, name: str, field: str, records: Sequence[Json]) -> None:
+        """Keep records of the present model in the run directory; where that cannot be written, say so and go on."""
+        model = self.directory.best_fingerprint()
+        try:
+            self.directory.replace(name, field, [{**record, "model": model} for record in records])
+        except RunError as error:
+            self.note(f"{name} are not kept: {error}")

@@ -1,0 +1,147 @@
+"""`nnrs evaluate`: all metrics of several runs, text without a model, text of other programs, and refusals."""
+
+import json
+import shutil
+
+import pytest
+
+SHORT = ("--prefix", 2, "--length", 8)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("evaluated")
+
+
+@pytest.fixture(scope="module")
+def runs(nnrs, finished, text, tiny, folder):
+    """A folder of two runs: a finished one, and one without neighbors and of another length."""
+    shutil.copytree(finished, folder / "runs" / "both")
+    out = folder / "runs" / "plain"
+    options = f"--method mle --data {text} --epochs 1 --learning-rate 5 --out {out}".split()
+    done = nnrs("train", *tiny, *options)
+    assert done.returncode == 0, done.stderr
+    return folder / "runs"
+
+
+@pytest.fixture(scope="module")
+def written(folder):
+    """Text of some other program, and its references."""
+    (folder / "made.txt").write_text("a b c d e\nthe end\n")
+    (folder / "gold.txt").write_text("a b c d e\nan end\n")
+    (folder / "short.txt").write_text("a b c d e\n")
+    return folder
+
+
+def records_of(path, name):
+    return [json.loads(line) for line in (path / f"{name}.jsonl").read_text().splitlines()]
+
+
+def test_all_metrics_of_several_runs_are_printed_kept_and_not_put_side_by_side_in_silence(nnrs, runs):
+    done = nnrs("evaluate", runs, "--metrics", "all", "--split", "valid,test", *SHORT, "--json")
+    assert done.returncode == 0, done.stderr
+    scores = json.loads(done.stdout)
+    both, plain = (
+        [score for score in scores if score["run"] == str(runs / name)] for name in ("both", "plain")
+    )
+    assert len(both) + len(plain) == len(scores)
+    assert {score["signature"].split("|split:")[1].split("|")[0] for score in plain} == {"valid", "test"}
+    names = {score["metric"] for score in both}
+    assert {"ppl", "ppl-decile10", "ppl-own-noise50", "bleu4", "self-wmd", "excess-nats-h3", "rep-4"} <= names
+    apart = {"wmd", "wmd-similarity", "wmd-scaled", "self-wmd"}
+    apart |= {f"ppl-neighbor-noise{rate}" for rate in (10, 20, 30, 40, 50)}
+    assert names - {score["metric"] for score in plain} == apart  # it has neither vectors nor a table
+    for name, told in (("both", both), ("plain", plain)):
+        kept = [{**score, "run": str(runs / name)} for score in records_of(runs / name, "scores")]
+        assert [{key: value for key, value in score.items() if key != "model"} for score in kept] == told
+    said = done.stderr.splitlines()
+    assert f"{runs / 'plain'}: wmd left out, for the run has no word vectors (--vectors)" in said
+    assert "ppl (test) is not comparable as it stands, the runs differ in epochs: 3, 1" in said
+    assert "bleu4 (valid, sample) is not comparable as it stands, the runs differ in epochs: 3, 1" in said
+
+
+def test_text_is_scored_where_the_model_is_not(nnrs_each, finished, folder):
+    here, there = folder / "here", folder / "there"
+    shutil.copytree(finished, here)
+    ways = ["--decode", "sample", "--decode", "teacher-forced"]
+    ask = ["--metrics", "bleu,self-bleu,wmd,self-wmd", *ways, *SHORT, "--sentences", 5]
+    first = nnrs_each({"here": ["evaluate", here, *ask, "--json"]})["here"]
+    assert first.returncode == 0, first.stderr
+    shutil.copytree(here, there, ignore=shutil.ignore_patterns("best-*", "checkpoint-*", "scores.jsonl"))
+    done = nnrs_each(
+        {
+            "there": ["evaluate", there, *ask, "--json"],
+            "as text": ["evaluate", there, *ask],
+            "ppl": ["evaluate", there],
+        }
+    )
+    assert done["there"].stdout == first.stdout
+    scores = json.loads(first.stdout)
+    assert [score["metric"] for score in scores if "decode:sample" in score["signature"]] == [
+        *("bleu4", "corpus-bleu4", "self-bleu4", "wmd", "wmd-similarity", "wmd-scaled", "self-wmd")
+    ]
+    assert all(sum(f"|decode:{way}|" in score["signature"] for way in ways[1::2]) == 1 for score in scores)
+    printed = done["as text"].stdout.splitlines()
+    assert [line.rpartition(" = ")[0] for line in printed[-len(scores) :]] == [
+        score["signature"] for score in scores
+    ]
+    row = next(line for line in printed if "bleu4 (test, teacher-forced)" in line)
+    assert row.split()[-2] == "higher"
+    assert done["ppl"].returncode == 2
+    assert "no trained model" in done["ppl"].stderr
+
+
+def test_text_of_another_program_is_scored_against_its_references(nnrs_each, written):
+    files = ["--text", written / "made.txt", "--references", written / "gold.txt"]
+    alone = ["evaluate", "--text", written / "made.txt", "--metrics", "self-bleu"]
+    done = nnrs_each({"both": ["evaluate", *files, "--json"], "alone": alone})
+    scores = {score["metric"]: score for score in json.loads(done["both"].stdout)}
+    assert list(scores) == ["bleu4", "corpus-bleu4", "self-bleu4"]
+    # "the end" for "an end": 1 of 2 words, none of the rest: (1/2 · 1/10 · 1/10 · 1/10)^¼ of 100.
+    assert scores["bleu4"]["value"] == pytest.approx((100 + 100 * 0.0005**0.25) / 2)
+    assert scores["self-bleu4"]["value"] == 0.0  # not a word in common
+    assert done["both"].stderr == ""
+    assert done["alone"].stdout.splitlines()[0].strip() == "lower is better"
+    assert (
+        done["alone"]
+        .stdout.splitlines()[-1]
+        .startswith("self-bleu4|n:2|smooth:1|within:batch2|text:made.txt|")
+    )
+
+
+REFUSED = {
+    "metric": ("{run} --metrics blue", "unknown metric 'blue'", "Did you mean 'bleu'?"),
+    "decoding": ("{run} --metrics bleu --decode bean", "unknown decoding 'bean'", "Did you mean 'beam'?"),
+    "split": ("{run} --split test,vaild", "unknown split 'vaild'", "Did you mean 'valid'?"),
+    "missing run": ("{run} {folder}/absent", "absent is not a run directory", "nnrs train"),
+    "nothing": ("", "name run directories to evaluate, or a file with --text"),
+    "both": ("{run} --text {folder}/made.txt", "one of the two"),
+    "references alone": ("{run} --references {folder}/gold.txt", "--references belong to --text"),
+    "split of text": ("--text {folder}/made.txt --split valid", "--split is about runs"),
+    "no references": ("--text {folder}/made.txt", "bleu compares with gold text", "add --references"),
+    "unequal": ("--text {folder}/made.txt --references {folder}/short.txt", "has 2 lines", "short.txt has 1"),
+    "metric of text": (
+        "--text {folder}/made.txt --metrics perplexity",
+        "unknown metric of text 'perplexity'",
+    ),
+    "no window": ("{run} --metrics bleu --length 500", "holds no window of 10 + 500", "smaller --prefix"),
+    "vectors": ("{run} --metrics wmd --vectors {folder}/absent.vec", "absent.vec"),
+}
+
+
+@pytest.fixture(scope="module")
+def refusals(nnrs_each, finished, written):
+    shutil.copytree(finished, written / "refused")
+    run = written / "refused"
+    commands = {case: words.format(run=run, folder=written).split() for case, (words, *_) in REFUSED.items()}
+    return nnrs_each({case: ["evaluate", *words] for case, words in commands.items()})
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_evaluated_is_refused_in_one_line(case, refusals):
+    done = refusals[case]
+    assert done.returncode == 2
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert [part for part in REFUSED[case][1:] if part not in line] == []

@@ -1,0 +1,378 @@
+"""A run directory becomes scores: each the number it says, from text that is made once and kept."""
+
+import json
+import math
+import shutil
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nnrs
+from nnrs.errors import ConfigError, DataError, RunError
+from nnrs.evaluation import exposure
+from nnrs.evaluation.evaluate import text_perplexity
+from nnrs.evaluation.generate import DECODINGS, generate, teacher_forced
+from nnrs.experiments.config import RunConfig
+from nnrs.experiments.generations import cut
+from nnrs.experiments.prepare import Text
+from nnrs.experiments.run import start
+from nnrs.experiments.scoring import METRICS, evaluate_run
+from nnrs.experiments.subject import Request
+from nnrs.metrics.bleu import self_bleu
+from nnrs.metrics.frequency import frequency_deciles
+from nnrs.run_directory import RunDirectory
+
+CPU = torch.device("cpu")
+SHORT = {"prefix": 3, "length": 9}  # windows of 12 tokens
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """An nnrs and an mle run of one small text, and vectors for it in a file. Copied before they are touched."""
+    folder = tmp_path_factory.mktemp("runs")
+    words = [f"w{index}" for index in range(30)]
+    lines = [" ".join(words[(7 * row + step * step) % 30] for step in range(12)) for row in range(800)]
+    (folder / "text.txt").write_text("\n".join(lines) + "\n")
+    rows = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).tolist()
+    vectors = (" ".join([word, *map(str, row)]) for word, row in zip(words, rows, strict=True))
+    (folder / "words.vec").write_text("30 4\n" + "\n".join(vectors) + "\n")
+    for method in ("nnrs", "mle"):
+        settings = {
+            "data": {"source": str(folder / "text.txt")},
+            "policy": {"method": method},
+            "model": {"preset": "tiny", "units": 8},
+            "training": {"epochs": 2, "batch_size": 8, "bptt": 10},
+        }
+        start(RunConfig.from_dict(settings), folder / method, CPU).finish()
+    return folder
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    shutil.copytree(trained / "nnrs", tmp_path / "nnrs")
+    return tmp_path / "nnrs"
+
+
+@pytest.fixture
+def plain_run(trained, tmp_path):
+    shutil.copytree(trained / "mle", tmp_path / "mle")
+    return tmp_path / "mle"
+
+
+def scores_of(path, *metrics, note=lambda remark: None, **asked):
+    made = evaluate_run(path, CPU, Request(metrics=metrics, **{**SHORT, **asked}), note)
+    assert len({(score.metric, score.signature) for score in made}) == len(made)  # no two with one signature
+    return made
+
+
+def by_name(scores):
+    return {score.metric: score for score in scores}
+
+
+def ids_of(path, split="test"):
+    return Text.read(nnrs.load(path).config.data).ids[split]
+
+
+@given(
+    tokens=st.integers(1, 300),
+    sentences=st.integers(1, 30),
+    prefix=st.integers(1, 5),
+    length=st.integers(1, 9),
+)
+def test_windows_are_cut_from_all_over_the_text_and_never_share_a_token(tokens, sentences, prefix, length):
+    request, size = Request(sentences=sentences, prefix=prefix, length=length), prefix + length
+    if tokens < size:
+        with pytest.raises(DataError, match=f"holds no window of {prefix} \\+ {length}"):
+            cut(torch.arange(tokens), request)
+        return
+    prefixes, gold = cut(torch.arange(tokens), request)
+    count = min(sentences, tokens // size)  # as many as asked for, or all there are
+    assert (prefixes.shape, gold.shape) == ((count, prefix), (count, length))
+    starts = prefixes[:, 0].tolist()
+    whole = torch.cat([prefixes, gold], dim=1)
+    assert whole.tolist() == [list(range(first, first + size)) for first in starts]
+    gaps = {after - before for before, after in pairwise([*starts, tokens])}
+    assert gaps <= {tokens // count, tokens // count + 1}  # evenly, up to the end
+    assert min(gaps) >= size
+
+
+def test_perplexity_is_that_of_the_summary_within_an_interval_that_shrinks_with_the_text(run):
+    valid, test = evaluate_run(run, CPU, Request(splits=("valid", "test")))
+    summary = json.loads((run / "summary.json").read_text())
+    assert (valid.value, test.value) == (summary["valid_perplexity"], summary["test_perplexity"])
+    assert f"ppl|{test.signature}" == summary["signature"]
+    assert test.interval[0] < test.value < test.interval[1]
+    [train] = evaluate_run(run, CPU, Request(splits=("train",)))  # 18 times as much text
+    width = [math.log(score.interval[1] / score.interval[0]) for score in (test, train)]
+    assert width[1] < width[0] / 2
+
+
+def test_the_tenths_of_the_text_add_up_to_its_perplexity(run):
+    whole, *tenths = scores_of(run, "perplexity", "deciles")
+    counts = torch.tensor(nnrs.load(run).vocabulary.counts, dtype=torch.float64)
+    tokens = torch.bincount(frequency_deciles(counts)[ids_of(run).long()], minlength=10).tolist()
+    places = [int(score.metric.removeprefix("ppl-decile")) - 1 for score in tenths]
+    assert places == [place for place in range(10) if tokens[place]]  # a tenth without a token is left out
+    nats = [tokens[place] * math.log(score.value) for place, score in zip(places, tenths, strict=True)]
+    assert sum(nats) == pytest.approx(len(ids_of(run)) * math.log(whole.value))
+    assert all(
+        score.interval is None or score.interval[0] <= score.value <= score.interval[1] for score in tenths
+    )
+
+
+def test_noise_starts_from_the_clean_text_and_harms_more_the_more_there_is(run):
+    made = by_name(scores_of(run, "noise"))
+    kinds = {
+        f"ppl-{kind}-noise{rate}" for kind in ("neighbor", "unigram", "own") for rate in (10, 20, 30, 40, 50)
+    }
+    assert set(made) == {"ppl-noise0"} | kinds
+    loaded, ids = nnrs.load(run), ids_of(run)
+    clean = text_perplexity(loaded.model, ids, eos_id=loaded.vocabulary.eos_id, streams=20).compute()
+    assert made["ppl-noise0"].value == pytest.approx(clean, rel=1e-6)
+    for kind in ("unigram", "own"):
+        assert clean < made[f"ppl-{kind}-noise10"].value < made[f"ppl-{kind}-noise50"].value
+    assert "noise-table:nnrs|noise-tau:0.5" in made["ppl-neighbor-noise10"].signature
+
+
+def test_neighbor_noise_needs_a_table_or_vectors_to_make_one_of(plain_run, trained):
+    heard = []
+    without = scores_of(plain_run, "noise", splits=("valid", "test"), note=heard.append)
+    assert heard == [f"{plain_run} has no neighbor table: neighbor noise left out (--vectors)"]  # once
+    assert not any("neighbor" in score.metric for score in without)
+    made = by_name(scores_of(plain_run, "noise", vectors=str(trained / "words.vec")))
+    assert "noise-table:words-k5|noise-tau:0.5" in made["ppl-neighbor-noise10"].signature
+    assert made["ppl-neighbor-noise50"].value != made["ppl-noise0"].value
+
+
+def test_stored_text_is_what_the_model_makes_of_the_gold_prefixes(run):
+    scores_of(run, "bleu", decodings=("sample", "teacher-forced", "beam"), seed=4)
+    records = RunDirectory(run).records("generations")
+    loaded = nnrs.load(run)
+    prefixes, gold = cut(ids_of(run), Request(**SHORT))
+    expected = {
+        "sample": generate(loaded.model, prefixes, length=9, decoding=DECODINGS["sample"], seed=4),
+        "teacher-forced": teacher_forced(loaded.model, prefixes, gold),
+        "beam4-penalty1": generate(loaded.model, prefixes, length=9, decoding=DECODINGS["beam"]),
+    }
+    words = loaded.vocabulary.decode
+    for label, made in expected.items():
+        key = f"n:1000|len:9|decode:{label}|prefix:3|text-seed:4|split:test"
+        lines = [record for record in records if record["key"] == key]
+        assert [line["prefix"] for line in lines] == [words(row) for row in prefixes.tolist()]
+        assert [line["gold"] for line in lines] == [words(row) for row in gold.tolist()]
+        assert [line["generated"] for line in lines] == [words(row) for row in made.tolist()]
+    assert len(records) == 3 * len(prefixes)
+
+
+@pytest.mark.parametrize("proof", [True, False], ids=["with its proof", "without"])
+def test_text_metrics_need_no_model_once_the_text_is_there(run, proof):
+    metrics = ("bleu", "self-bleu", "wmd", "self-wmd")
+    here = scores_of(run, *metrics)
+    for path in run.glob("best-*"):
+        if path.suffix == ".safetensors" or not proof:
+            path.unlink()
+    assert scores_of(run, *metrics) == here
+    with pytest.raises(RunError, match=r"no stored text is of n:1000.*greedy.*none can be made: "):
+        scores_of(run, "bleu", decodings=("greedy",))
+    with pytest.raises(RunError, match="missing, though" if proof else "no trained model yet"):
+        scores_of(run, "perplexity")
+
+
+def test_text_metrics_read_the_stored_text_and_not_the_model(run):
+    scores_of(run, "bleu")
+    path = run / "generations.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({**line, "generated": line["gold"]}) + "\n" for line in lines))
+    assert by_name(scores_of(run, "bleu"))["bleu4"].value == pytest.approx(100.0)
+
+
+def test_text_of_an_earlier_model_is_made_anew_and_replaces_it(run):
+    scores_of(run, "bleu", decodings=("sample", "greedy"))
+    directory = RunDirectory(run)
+    before = directory.records("generations")
+    tensors, state = directory.best()
+    changed = {name: tensor * 0.5 for name, tensor in tensors.items()}
+    directory.write_best(changed, {**state, "step": state["step"] + 1})
+    scores_of(run, "bleu")
+    after = directory.records("generations")
+    greedy = [record for record in before if "decode:greedy" in record["key"]]
+    assert after[: len(greedy)] == greedy  # not asked for, not touched
+    assert len(after) == len(before)
+    assert [record["generated"] for record in after] != [record["generated"] for record in before]
+
+
+def test_sentences_of_another_text_are_told_apart_and_made_anew_when_it_changes(run, trained, tmp_path):
+    other = tmp_path / "other.txt"
+    lines = (trained / "text.txt").read_text().splitlines(keepends=True)
+    other.write_text("".join(lines[::-1]))
+    own, first = scores_of(run, "bleu"), scores_of(run, "bleu", data=str(other))
+    assert "|on:other|split:test|" in first[0].signature
+    assert first[0].value != own[0].value
+    other.write_text("".join(lines[5::-1] + lines[:5:-1]))
+    assert scores_of(run, "bleu", data=str(other))[0].value != first[0].value
+    assert scores_of(run, "bleu") == own
+
+
+def test_the_number_of_sentences_is_the_number_there_are(run):
+    tokens = len(ids_of(run))
+    few = by_name(scores_of(run, "bleu", "self-bleu", sentences=7))
+    many = by_name(scores_of(run, "bleu", "self-bleu"))
+    assert few["bleu4"].signature.startswith(
+        "n:7|len:9|decode:sample|prefix:3|smooth:1|text-seed:0|split:test|"
+    )
+    assert few["self-bleu4"].signature.startswith("n:7|len:9|decode:sample|prefix:3|smooth:1|within:batch7|")
+    assert many["bleu4"].signature.startswith(f"n:{tokens // 12}|")
+    assert many["self-bleu4"].signature.startswith(f"n:{tokens // 12 // 20 * 20}|")  # whole minibatches
+
+
+def test_self_bleu_compares_within_minibatches_of_twenty(run):
+    score = by_name(scores_of(run, "self-bleu"))["self-bleu4"]
+    made = [record["generated"] for record in RunDirectory(run).records("generations")]
+    batches = [made[first : first + 20] for first in range(0, len(made) - 19, 20)]
+    assert len(made) % 20  # the remainder is left out
+    assert score.value == pytest.approx(100 * np.mean([self_bleu(batch).mean() for batch in batches]))
+    assert score.interval[0] < score.value < score.interval[1]
+
+
+def test_wmd_is_reported_on_three_scales_and_sees_no_markers(run, trained):
+    made = by_name(scores_of(run, "wmd"))
+    distance = made["wmd"]
+    assert made["wmd-similarity"].value == pytest.approx(1 - distance.value)
+    assert made["wmd-scaled"].value == pytest.approx(1 - distance.value / 2)
+    assert made["wmd-scaled"].interval == pytest.approx([1 - end / 2 for end in distance.interval[::-1]])
+    assert "|wmd-vectors:corpus|" in distance.signature
+    path = run / "generations.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for index, line in enumerate(lines):  # gold but for its markers, and nothing but markers in the first
+        words = [word for word in line["gold"] if word != "<eos>"]
+        line["generated"] = [*words, "<eos>", "<unk>", "<eos>"] if index else ["<eos>", "<unk>"]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    again = by_name(scores_of(run, "wmd", vectors=str(trained / "words.vec")))["wmd"]
+    assert again.value == pytest.approx(0.0, abs=1e-12)
+    assert again.signature.startswith(f"n:{len(lines) - 1}|")
+    assert "|wmd-vectors:words|" in again.signature
+
+
+def test_a_model_that_says_nothing_has_its_other_scores_all_the_same(run):
+    scores_of(run, "bleu")
+    path = run / "generations.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({**line, "generated": ["<eos>"] * 9}) + "\n" for line in lines))
+    heard = []
+    made = [score.metric for score in scores_of(run, "wmd", "self-wmd", "self-bleu", note=heard.append)]
+    assert made == ["self-bleu4"]
+    assert [remark.split(": ")[1] for remark in heard] == [
+        f"{metric} (test, sample) left out, for no two sentences can be compared"
+        for metric in ("wmd", "self-wmd")
+    ]
+    with pytest.raises(DataError, match="none of the metrics can be computed: wmd"):
+        scores_of(run, "wmd")
+
+
+def test_exposure_scores_are_points_of_the_curve_that_is_kept_whole(run):
+    made = by_name(scores_of(run, "exposure", seed=3, length=12))
+    loaded = nnrs.load(run)
+    prefixes, gold = cut(ids_of(run), Request(prefix=3, length=12))
+    seen = exposure.evaluate(loaded.model, prefixes, gold, recovery=6, seed=3)
+    excess = (seen.own_nats - seen.gold_nats).mean(0).tolist()
+    # 12 steps: 7 after nothing but the model's own tokens, then 5 after 1, 2, ... 5 gold ones.
+    wanted = {"excess-nats-h1": 0, "excess-nats-h5": 4, "excess-nats-h7": 6}
+    wanted |= {f"recovery-nats-{step}": 6 + step for step in range(1, 6)}
+    assert set(made) == set(wanted) | {"own-accuracy", "rep-4", "distinct-2"}
+    for name, column in wanted.items():
+        assert made[name].value == pytest.approx(excess[column], abs=1e-12)
+        assert made[name].interval[0] <= made[name].value <= made[name].interval[1]
+    assert made["excess-nats-h1"].value == pytest.approx(0.0, abs=1e-5)  # the history is still gold
+    assert made["own-accuracy"].value == pytest.approx(float(seen.own_hits[:, :7].double().mean()))
+    assert made["excess-nats-h7"].curve == seen.curve()
+    assert [name for name, score in made.items() if score.curve] == ["excess-nats-h7"]
+    stored = json.loads((run / "scores.jsonl").read_text().splitlines()[2])
+    assert (stored["metric"], len(stored["curve"]["own_nats"])) == ("excess-nats-h7", 12)
+
+
+def test_exposure_refuses_what_has_no_history_of_its_own(run):
+    with pytest.raises(ConfigError, match="add sample, greedy or top-p to --decode"):
+        scores_of(run, "exposure", decodings=("beam", "teacher-forced"))
+    with pytest.raises(ConfigError, match="--length of at least 7, got 6"):
+        scores_of(run, "exposure", length=6)
+
+
+def test_scores_are_kept_once_for_each_signature(run):
+    first = scores_of(run, "perplexity", "bleu")
+    lines = (run / "scores.jsonl").read_text().splitlines()
+    model = RunDirectory(run).best_fingerprint()
+    assert [json.loads(line) for line in lines] == [{**score.as_dict(), "model": model} for score in first]
+    scores_of(run, "bleu")
+    scores_of(run, "bleu", sentences=7)
+    kept = RunDirectory(run).records("scores")
+    assert len(kept) == 5  # two of 7 sentences more
+    assert len({record["signature"] for record in kept}) == 5
+
+
+def test_where_nothing_can_be_written_the_scores_are_given_all_the_same(run, monkeypatch):
+    expected, heard = scores_of(run, "bleu"), []
+    (run / "generations.jsonl").unlink()
+
+    def refuse(self, name, field, records):
+        raise RunError(f"cannot write {name}.")
+
+    monkeypatch.setattr(RunDirectory, "replace", refuse)
+    assert scores_of(run, "bleu", note=heard.append) == expected
+    assert heard == [f"{name} are not kept: cannot write {name}." for name in ("generations", "scores")]
+
+
+def test_all_is_all_that_a_run_has_the_means_for(run, plain_run, trained):
+    heard = []
+    made = {score.metric for score in scores_of(run, "all", note=heard.append)}
+    assert heard == []
+    assert {"ppl", "ppl-decile1", "ppl-noise0", "bleu4", "self-bleu4", "wmd", "self-wmd", "rep-4"} <= made
+    less = {score.metric for score in scores_of(plain_run, "all", note=heard.append, decodings=("beam",))}
+    assert len(heard) == 4
+    assert not any(name.startswith(("wmd", "self-wmd", "rep", "excess")) for name in less)
+    with pytest.raises(ConfigError, match=r"trained without word vectors\. Name some with --vectors"):
+        scores_of(plain_run, "wmd")
+    assert by_name(scores_of(plain_run, "wmd", vectors=str(trained / "words.vec")))["wmd"].value > 0
+
+
+def test_vectors_that_have_changed_are_refused_unless_they_are_named(trained, tmp_path):
+    vectors = tmp_path / "words.vec"
+    shutil.copy(trained / "words.vec", vectors)
+    settings = {
+        "data": {"source": str(trained / "text.txt")},
+        "vectors": {"source": str(vectors)},
+        "policy": {"method": "nnrs"},
+        "model": {"preset": "tiny", "units": 8},
+        "training": {"epochs": 1, "batch_size": 8, "bptt": 10},
+    }
+    start(RunConfig.from_dict(settings), tmp_path / "run", CPU).finish()
+    scores_of(tmp_path / "run", "self-wmd")
+    vectors.write_text(vectors.read_text().replace("w3 ", "w3 1"))
+    with pytest.raises(RunError, match=r"words\.vec has changed since"):
+        scores_of(tmp_path / "run", "self-wmd")
+    scores_of(tmp_path / "run", "self-wmd", vectors=str(vectors))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"metrics": ("blue",)}, "unknown metric 'blue'. Did you mean 'bleu'?"),
+        ({"splits": ("tset",)}, "unknown split 'tset'. Did you mean 'test'?"),
+        ({"decodings": ("greedily",)}, "unknown decoding 'greedily'. Did you mean 'greedy'?"),
+        ({"sentences": 0}, "sentences must be at least 1, got 0."),
+    ],
+)
+def test_what_is_unknown_is_refused_by_name(asked, message, trained):
+    with pytest.raises(ConfigError) as caught:
+        evaluate_run(trained / "mle", CPU, Request(**asked))
+    assert str(caught.value).startswith(message)
+
+
+def test_every_metric_has_a_name_in_the_help():
+    from nnrs.cli.evaluate import evaluate
+
+    [option] = evaluate.__annotations__["metrics"].__metadata__
+    assert [name for name in METRICS if f"{name}" not in option.help] == []
