@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nnrs.batches import IGNORED
 from nnrs.evaluation.evaluate import scoring_windows
 from nnrs.evaluation.noise import noised_nats
 from nnrs.experiments.prepare import protected_ids
@@ -61,15 +60,17 @@ def noise_scores(subject: Subject, split: str) -> Iterator[Score]:
 @torch.no_grad()
 def _token_nats(subject: Subject, split: str) -> tuple[Float[Tensor, " tokens"], float]:
     """The loss of each token as `text_perplexity` meets it, and their sum in its order."""
-    model = subject.loaded.model
-    windows = scoring_windows(subject.ids(split), eos_id=subject.vocabulary.eos_id).to(subject.device)
-    total, parts, state = torch.zeros((), dtype=torch.float64, device=subject.device), [], None
+    model, ids = subject.loaded.model, subject.ids(split)
+    windows = scoring_windows(ids, eos_id=subject.vocabulary.eos_id).to(subject.device)
+    # Filled in place: a small tensor kept from every window would pin the memory of that window's logits.
+    nats = torch.empty(len(ids), dtype=torch.float64, device=subject.device)
+    total, first, state = nats.new_zeros(()), 0, None
     for window in windows:
         logits, state = model(window.inputs, state)
-        flat = logits.flatten(0, 1).float(), window.targets.flatten()
-        parts.append(F.cross_entropy(*flat, ignore_index=IGNORED, reduction="none").double())
-        total = total + parts[-1].sum()
-    return torch.cat(parts).cpu(), float(total)
+        losses = F.cross_entropy(logits[0].float(), window.targets[0], reduction="none").double()
+        nats[first : first + len(losses)] = losses
+        total, first = total + losses.sum(), first + len(losses)
+    return nats.cpu(), float(total)
 
 
 def _intervals(
