@@ -42,7 +42,9 @@ def noised_nats(
     device = next(model.parameters()).device
     streams = min(streams, len(ids))
     windows = Windows(ids, batch_size=streams, length=LENGTH, eos_id=eos_id, pad_remainder=True).to(device)
-    state, last, nats, targets = model.init_state(streams), None, [], []
+    # Filled in place: a small tensor kept from every window would pin the memory of that window's logits.
+    nats = torch.zeros(streams, -(-len(ids) // streams), dtype=torch.float64)
+    state, last, first = model.init_state(streams), None, 0
     for step, window in enumerate(windows):
         random = Random(seed, Stream.DRAWS, step, device=device)
         chosen, drawn = random.uniform(2, *window.inputs.shape)
@@ -52,13 +54,12 @@ def noised_nats(
             noisy = (chosen < rate) & replaceable[window.inputs] & proposal.replaceable[window.inputs]
             proposed = proposal.draw(window.inputs, drawn, temperature)
             logits, state = model(torch.where(noisy, proposed, window.inputs), state)
-        flat = logits.flatten(0, 1).float(), window.targets.flatten()
-        nats.append(
-            F.cross_entropy(*flat, ignore_index=IGNORED, reduction="none").view_as(window.targets).cpu()
+        losses = F.cross_entropy(
+            logits.transpose(1, 2).float(), window.targets, ignore_index=IGNORED, reduction="none"
         )
-        targets.append(window.targets.cpu())
-    kept = torch.cat(targets, dim=1) != IGNORED
-    return torch.cat(nats, dim=1)[kept].double()  # rows are consecutive pieces of the text
+        nats[:, first : first + losses.shape[1]] = losses
+        first += losses.shape[1]
+    return nats.flatten()[: len(ids)]  # rows are consecutive pieces of the text; the last is filled up
 
 
 def _on_its_own(
