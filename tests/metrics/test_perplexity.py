@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from nnrs.metrics.perplexity import Perplexity, perplexity
-from nnrs.metrics.score import Score
 
 
 def test_hand_worked_value():
@@ -28,9 +27,3 @@ def test_updates_weigh_tokens_not_batches_and_skip_ignored_targets():
 def test_an_impossible_target_gives_infinity_and_no_overflow():
     logits = torch.tensor([[0.0, -1e4]])
     assert perplexity(logits, torch.tensor([1])) == math.inf
-
-
-def test_a_score_carries_its_signature():
-    score = Score("ppl", 81.2049, "data:ptb|seed:7")
-    assert str(score) == "ppl|data:ptb|seed:7 = 81.20"
-    assert score.as_dict() == {"metric": "ppl", "value": 81.2049, "signature": "ppl|data:ptb|seed:7"}
