@@ -210,7 +210,7 @@ class Run:
         }
         self._writer.submit(lambda: self.directory.write_best(kept, position))
 
-    def _snapshot(self, live: Live) -> "Snapshot":
+    def _snapshot(self, live: Live) -> Snapshot:
         """The state of the moment in main memory; an epoch's best and its checkpoint share one."""
         if self._taken is None or self._taken.step != live.position.step:
             tensors, values = live.snapshot()

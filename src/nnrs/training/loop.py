@@ -118,7 +118,7 @@ class Trainer:
         self.close_fit()
         return True
 
-    def open_epoch(self) -> "Epoch":
+    def open_epoch(self) -> Epoch:
         """The rates and the learning rate of the epoch at hand, told to the callbacks."""
         position, num_epochs = self.live.position, self.config.epochs
         epoch = Epoch(
@@ -131,7 +131,7 @@ class Trainer:
         self._announce(epoch.rates)
         return epoch
 
-    def close_epoch(self, epoch: "Epoch", valid_perplexity: float) -> None:
+    def close_epoch(self, epoch: Epoch, valid_perplexity: float) -> None:
         """Record an epoch that ended at ℓ_i, move τ and the best so far, and save."""
         position = self.live.position
         self.check_finite(valid_perplexity, "validation perplexity")  # the last step may have ruined it
@@ -187,7 +187,7 @@ class Trainer:
         self._count(unrolled.choice.replaced(), loss.detach(), unrolled.passes, window.inputs.numel())
         return loss.detach()
 
-    def _train_epoch(self, epoch: "Epoch") -> bool:
+    def _train_epoch(self, epoch: Epoch) -> bool:
         position = self.live.position
         for index in range(position.window, len(self.windows)):
             self.train_window(self.windows[index], epoch.rates)
@@ -223,7 +223,7 @@ class Trainer:
         for callback in self.callbacks:
             callback.epoch_start(record)
 
-    def beat(self, epoch: "Epoch") -> None:
+    def beat(self, epoch: Epoch) -> None:
         """Look at the loss, and tell the callbacks."""
         position, tally = self.live.position, self.live.tally
         nats = float(tally.nats)
@@ -247,7 +247,7 @@ class Trainer:
                 "The last checkpoint is from before. Lower --learning-rate, or the rates, and start again."
             )
 
-    def _metrics(self, epoch: "Epoch", valid_perplexity: float) -> EpochMetrics:
+    def _metrics(self, epoch: Epoch, valid_perplexity: float) -> EpochMetrics:
         tally, rates = self.live.tally.read(), epoch.rates
         predicted, replaced = float(tally.predictions) / tally.tokens, float(tally.neighbors) / tally.tokens
         return EpochMetrics(
@@ -265,7 +265,7 @@ class Trainer:
             passes=tally.passes / tally.windows,
         )
 
-    def _timing(self, epoch: "Epoch") -> EpochTiming:
+    def _timing(self, epoch: Epoch) -> EpochTiming:
         seconds = epoch.trained - epoch.started
         tokens = (
             self.live.tally.tokens - epoch.tokens_before

@@ -24,7 +24,7 @@ from nnrs.training.unroll import Carry
 
 
 class Squad:
-    """Runs that share every launch. Either all of them predict (scheduled sampling) or none does.
+    """Runs that share every launch; a fleet puts those together that predict in the same way, or not at all.
 
     The trainers' parameters become views of the squad's. Everything is queued on a stream of its own, so that squads
     overlap; only reading tallies and scores waits for the GPU, and exact scheduled sampling.
