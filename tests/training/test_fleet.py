@@ -36,8 +36,9 @@ from nnrs.training.squad import Squad
 # mask or gradient shows at 1e-3.
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 # AdamW divides a gradient by its size and 1e-8. One that is nearly zero, 1e-8 say, is off by 1e-10 because of the
-# terms that cancel in it, and so its step by 1% of the learning rate (0.01 here); a wrong one by all of it.
-CLOSE_STEPS = {"sgd": CLOSE, "adamw": {"atol": 1e-4, "rtol": 1e-5}}
+# terms that cancel in it, and so each step by 1% of the learning rate (0.01 here), a few steps by 5%; a wrong one by
+# all of it. Measured: 2e-5 on a CPU, 1.4e-4 on an H200.
+CLOSE_STEPS = {"sgd": CLOSE, "adamw": {"atol": 5e-4, "rtol": 1e-5}}
 
 
 @dataclass(frozen=True)
@@ -433,6 +434,9 @@ def test_a_run_goes_on_in_the_plain_loop_where_a_fleet_stopped_and_the_other_way
     [(("mle", "tprs"), 1), (("mle", "tprs"), 3), (("gru gsns", "gru ss-nnrs"), 2)],
     ids=str,
 )
+@pytest.mark.filterwarnings(
+    "ignore:RNN module weights"
+)  # cuDNN's layers read them from the fleet's memory here
 def test_a_text_has_the_perplexity_that_evaluation_gives_it(names, streams, device):
     trainers = [make_trainer(name, device) for name in names]
     ids = text(TINY, 5, 2)  # the last window is shorter, or the last rows are
@@ -506,7 +510,8 @@ PARALLEL = [name for name, case in CASES.items() if case.policy.get("unroll") !=
 def test_bfloat16_losses_stay_as_close_as_its_rounding_allows(name):
     """The plain loop rounds the output layer alone, a fleet the recurrent layers too: hence the factor.
 
-    bfloat16 has 8 digits, so a logit of order 1 is off by 2e-3; a mean over 80 tokens by less than 1e-3.
+    bfloat16 has 8 digits, so a logit of order 1 is off by 2e-3; a mean over 80 tokens by less than 1e-3. A prediction
+    between two near ties may fall the other way: then one input in 80 is another, and the loss moves by up to a nat.
     """
     losses, rate = {}, {} if CASES[name].optimizer else {"learning_rate": 1.0}
     for precision in ("fp32", "bf16"):
@@ -514,7 +519,8 @@ def test_bfloat16_losses_stay_as_close_as_its_rounding_allows(name):
         losses[precision] = torch.tensor(fit_plain(trainer)[:4]) / 80
     member = make_trainer(name, "cuda", SMALL, "bf16", **rate)
     ours = torch.tensor(fit_fleet([member], "cuda", SMALL)[2][0][:4]) / 80
-    allowed = 4 * (losses["bf16"] - losses["fp32"]).abs().clamp(min=1e-3)
+    least = 1e-3 if member.policy.prediction_rate is None else 1 / 80
+    allowed = 4 * (losses["bf16"] - losses["fp32"]).abs().clamp(min=least)
     assert ((ours - losses["fp32"]).abs() <= allowed).all()
 
 

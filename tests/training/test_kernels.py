@@ -332,8 +332,9 @@ def test_steps_are_those_of_torchs_optimisers_with_clipping(device, draw, name):
             nn.utils.clip_grad_norm_(pair, clips[run].item())
             optimizer.step()
         coefficients = (clips / (update.gradient_norms(gradients) + 1e-6)).clamp(max=1.0)
+        done = torch.tensor(step, device=device)
         update.optimizer_step(
-            parameters, rounded, gradients, moments, coefficients, rates, active, torch.tensor(step), decayed
+            parameters, rounded, gradients, moments, coefficients, rates, active, done, decayed
         )
     for run, pair in enumerate(theirs):
         torch.testing.assert_close(parameters[run], torch.cat(pair).detach(), **CLOSE)
