@@ -4,18 +4,10 @@ import pytest
 import torch
 
 from nnrs.evaluation.evaluate import text_perplexity
-from nnrs.models import MODELS, ModelConfig, build_model
+from nnrs.models import MODELS
 from nnrs.seeding import Random, Stream
 
 VOCAB = 19
-
-
-def make_model(kind="lstm"):
-    config = ModelConfig(kind=kind, units=16, dropout=0.5, heads=2, context=2000)
-    model = build_model(config, VOCAB, Random(1, Stream.INITIALISATION)).double()
-    with torch.no_grad():
-        model.embedding.weight.mul_(20)
-    return model
 
 
 def text(length):
@@ -24,7 +16,7 @@ def text(length):
 
 @pytest.mark.parametrize("kind", MODELS)
 @torch.no_grad()
-def test_one_stream_scores_every_token_after_its_whole_history(kind):
+def test_one_stream_scores_every_token_after_its_whole_history(make_model, kind):
     model, ids = make_model(kind), text(1500)  # more than two windows of 700
     metric = text_perplexity(model, ids, eos_id=0)
     inputs = torch.cat([torch.tensor([0]), ids[:-1].long()])
@@ -35,7 +27,7 @@ def test_one_stream_scores_every_token_after_its_whole_history(kind):
 
 
 @pytest.mark.parametrize("streams", [2, 7, 10])
-def test_several_streams_score_the_remainder_too(streams):
+def test_several_streams_score_the_remainder_too(make_model, streams):
     model, ids = make_model(), text(101)
     metric = text_perplexity(model, ids, eos_id=0, streams=streams)
     assert int(metric.tokens) == 101
@@ -44,5 +36,5 @@ def test_several_streams_score_the_remainder_too(streams):
     assert metric.compute() == pytest.approx(one.compute(), rel=0.5)
 
 
-def test_more_streams_than_tokens_are_no_error():
+def test_more_streams_than_tokens_are_no_error(make_model):
     assert int(text_perplexity(make_model(), text(3), eos_id=0, streams=10).tokens) == 3

@@ -1,11 +1,13 @@
 """Exposure is measured on the model's own history, and its accumulated error where the truth is known."""
 
 import math
+from itertools import cycle, islice
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from nnrs.batches import Windows
 from nnrs.errors import ConfigError
 from nnrs.evaluation import exposure
 from nnrs.evaluation.generate import DECODINGS, Decoding, generate
@@ -13,15 +15,7 @@ from nnrs.models import MODELS, ModelConfig, build_model
 from nnrs.seeding import Random, Stream
 from nnrs.synthetic import SyntheticLanguage
 
-VOCAB = 13
-
-
-def make_model(kind="lstm", vocab=VOCAB):
-    config = ModelConfig(kind=kind, units=16, dropout=0.5, heads=2, context=2000)
-    model = build_model(config, vocab, Random(1, Stream.INITIALISATION)).double()
-    with torch.no_grad():
-        model.embedding.weight.mul_(20)
-    return model
+VOCAB = 19
 
 
 def ids(count, length, seed=5):
@@ -31,7 +25,9 @@ def ids(count, length, seed=5):
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("decoding", [DECODINGS["greedy"], DECODINGS["sample"]], ids=["greedy", "sample"])
 @torch.no_grad()
-def test_the_gold_token_is_scored_after_what_the_model_said_and_after_the_gold_text(kind, decoding):
+def test_the_gold_token_is_scored_after_what_the_model_said_and_after_the_gold_text(
+    make_model, kind, decoding
+):
     model, prefixes, gold = make_model(kind), ids(3, 4), ids(3, 6, seed=6)
     seen = exposure.evaluate(model, prefixes, gold, decoding=decoding, recovery=2, seed=9)
     own = generate(model, prefixes, length=4, decoding=decoding, seed=9)
@@ -45,18 +41,18 @@ def test_the_gold_token_is_scored_after_what_the_model_said_and_after_the_gold_t
             ):
                 logits, _ = model(torch.tensor([prefixes[row].tolist() + history]))
                 expected = F.cross_entropy(logits[0, -1], gold[row, step])
-                assert nats[row, step].item() == pytest.approx(expected.item(), abs=1e-6)
+                assert nats[row, step].item() == pytest.approx(expected.item(), rel=1e-6, abs=1e-6)
                 assert hits[row, step] == (logits[0, -1].argmax() == gold[row, step])
 
 
-def test_the_gold_continuation_changes_no_generation():
+def test_the_gold_continuation_changes_no_generation(make_model):
     model, prefixes = make_model(), ids(20, 4)
     first, second = (exposure.evaluate(model, prefixes, ids(20, 6, seed), seed=1) for seed in (6, 7))
     assert torch.equal(first.generated, second.generated)
     assert not torch.equal(first.own_nats, second.own_nats)
 
 
-def test_corrupting_the_models_own_words_changes_the_curve_from_the_second_step_on():
+def test_corrupting_the_models_own_words_changes_the_curve_from_the_second_step_on(make_model):
     model, prefixes, gold = make_model(), ids(50, 4), ids(50, 6, seed=6)
     clean = exposure.evaluate(model, prefixes, gold, seed=1)
     noisy = exposure.evaluate(model, prefixes, gold, decoding=Decoding(temperature=50.0), seed=1)
@@ -67,7 +63,7 @@ def test_corrupting_the_models_own_words_changes_the_curve_from_the_second_step_
     assert moved[:, -1].double().mean() > 0.9
 
 
-def test_a_curve_has_the_means_and_an_interval_around_the_excess():
+def test_a_curve_has_the_means_and_an_interval_around_the_excess(make_model):
     seen = exposure.evaluate(make_model(), ids(60, 4), ids(60, 6, seed=6))
     curve = seen.curve()
     for h in range(6):
@@ -77,7 +73,7 @@ def test_a_curve_has_the_means_and_an_interval_around_the_excess():
     assert curve["own_accuracy"][0] == pytest.approx(seen.gold_hits[:, 0].double().mean().item())
 
 
-def test_any_function_from_ids_to_logits_is_measured_like_a_model_of_ours():
+def test_any_function_from_ids_to_logits_is_measured_like_a_model_of_ours(make_model):
     model, prefixes, gold = make_model(), ids(3, 4), ids(3, 6, seed=6)
     ours, theirs = (
         exposure.evaluate(given, prefixes, gold, seed=2) for given in (model, lambda ids: model(ids)[0])
@@ -86,7 +82,7 @@ def test_any_function_from_ids_to_logits_is_measured_like_a_model_of_ours():
     assert torch.equal(ours.generated, theirs.generated)
 
 
-def test_bad_settings_are_refused():
+def test_bad_settings_are_refused(make_model):
     model, prefixes, gold = make_model(), ids(2, 4), ids(2, 6)
     for bad in (
         {"prefixes": prefixes[:1]},
@@ -157,6 +153,50 @@ def test_errors_that_do_not_depend_on_the_history_do_not_accumulate():
         flat, lambda ids: truth.expand(*ids.shape, 3), torch.zeros(50, 1, dtype=torch.long), length=8
     )
     torch.testing.assert_close(seen.excess_percent(), torch.zeros(8).double(), atol=1e-9, rtol=0)
+
+
+def spoken(language, tokens, step):
+    """The ids of so many tokens of text, `<eos>` being 0; each step has its own."""
+    places = {word: place for place, word in enumerate(language.words)}
+    lines = language.sentences(tokens, Random(0, Stream.TEXT, step))
+    words = (word for line in lines for word in (*line, "<eos>"))
+    return torch.tensor([places[word] for word in islice(words, tokens)])
+
+
+def trained(language, tokens, updates):
+    """An LSTM without dropout after so many updates on a text of so many tokens, over and over."""
+    config = ModelConfig(units=64, dropout=0.0)
+    model = build_model(config, len(language.words), Random(1, Stream.INITIALISATION))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    windows, state = Windows(spoken(language, tokens, 1), batch_size=5, length=20, eos_id=0), None
+    for window in islice(cycle(windows), updates):
+        logits, state = model(window.inputs, state)
+        state = tuple(part.detach() for part in state)
+        optimizer.zero_grad()
+        F.cross_entropy(logits.flatten(0, 1), window.targets.flatten()).backward()
+        optimizer.step()
+    return model
+
+
+def test_a_model_trained_on_too_little_accumulates_errors_that_one_trained_on_plenty_does_not():
+    language = SyntheticLanguage(concepts=12, synonyms=2)
+    prefixes = spoken(language, 400 * 40, 2).view(400, 40)[:, :10]
+    # 600 tokens are learned by heart within 500 updates. Where the text goes another way the model hesitates; on its
+    # own it falls back into what it knows by heart, and there it is sure of one word at a time, as the truth is not.
+    models = {
+        "little": trained(language, 600, 500),
+        "plenty": trained(language, 50_000, 500),
+        "truth": language.logits,
+    }
+    excess, low, high = {}, {}, {}
+    for name, model in models.items():
+        seen = exposure.accumulated_error(model, language.logits, prefixes, length=20)
+        excess[name], (low[name], high[name]) = seen.excess_percent(), seen.interval()
+    assert low["little"][-1] > 15
+    assert excess["little"][-1] > excess["little"][9] > excess["little"][4]  # it goes on growing
+    assert abs(excess["plenty"][-1]) < 5
+    assert high["plenty"][-1] < low["little"][-1]
+    assert low["truth"][-1] <= 0 <= high["truth"][-1]
 
 
 def test_it_is_one_import_away():

@@ -9,18 +9,10 @@ import torch
 from nnrs.errors import ConfigError
 from nnrs.evaluation import generate as generating
 from nnrs.evaluation.generate import DECODINGS, Decoding, generate, nucleus, teacher_forced
-from nnrs.models import MODELS, ModelConfig, build_model
+from nnrs.models import MODELS
 from nnrs.seeding import Random, Stream
 
 VOCAB = 19
-
-
-def make_model(kind="lstm", vocab=VOCAB):
-    config = ModelConfig(kind=kind, units=16, dropout=0.5, heads=2, context=2000)
-    model = build_model(config, vocab, Random(1, Stream.INITIALISATION)).double()
-    with torch.no_grad():
-        model.embedding.weight.mul_(20)
-    return model
 
 
 def prefixes(count, length=4, vocab=VOCAB):
@@ -29,7 +21,7 @@ def prefixes(count, length=4, vocab=VOCAB):
 
 @pytest.mark.parametrize("kind", MODELS)
 @torch.no_grad()
-def test_greedy_takes_the_likeliest_token_each_time(kind):
+def test_greedy_takes_the_likeliest_token_each_time(make_model, kind):
     model, given = make_model(kind), prefixes(3)
     made = generate(model, given, length=6, decoding=DECODINGS["greedy"])
     for row, start in zip(made.tolist(), given.tolist(), strict=True):
@@ -41,7 +33,7 @@ def test_greedy_takes_the_likeliest_token_each_time(kind):
 
 
 @pytest.mark.parametrize("decoding", DECODINGS.values(), ids=DECODINGS)
-def test_a_row_is_continued_the_same_in_any_batch(decoding, monkeypatch):
+def test_a_row_is_continued_the_same_in_any_batch(make_model, decoding, monkeypatch):
     model, given = make_model(), prefixes(7)
     at_once = generate(model, given, length=5, decoding=decoding, seed=3)
     monkeypatch.setattr(generating, "ROWS", 2)
@@ -50,7 +42,7 @@ def test_a_row_is_continued_the_same_in_any_batch(decoding, monkeypatch):
 
 @pytest.mark.parametrize("decoding", DECODINGS.values(), ids=DECODINGS)
 @pytest.mark.parametrize("form", ["tensor", "logits"])
-def test_any_function_from_ids_to_logits_is_continued_like_a_model_of_ours(decoding, form):
+def test_any_function_from_ids_to_logits_is_continued_like_a_model_of_ours(make_model, decoding, form):
     model, given = make_model(), prefixes(3)
 
     def other(ids):
@@ -61,7 +53,7 @@ def test_any_function_from_ids_to_logits_is_continued_like_a_model_of_ours(decod
     assert torch.equal(generate(other, given, length=5, decoding=decoding, seed=3), expected)
 
 
-def test_samples_repeat_with_their_seed_and_differ_within_and_between_seeds():
+def test_samples_repeat_with_their_seed_and_differ_within_and_between_seeds(make_model):
     model, given = make_model(), torch.zeros(3, 1, dtype=torch.long)
     first, again, other = (
         generate(model, given, length=20, decoding=Decoding(), seed=seed).tolist() for seed in (1, 1, 2)
@@ -71,7 +63,7 @@ def test_samples_repeat_with_their_seed_and_differ_within_and_between_seeds():
     assert first[0] != first[1]
 
 
-def test_first_tokens_are_sampled_as_often_as_the_model_says():
+def test_first_tokens_are_sampled_as_often_as_the_model_says(make_model):
     model, count = make_model(), 20_000
     with torch.no_grad():
         logits, _ = model(torch.tensor([[0]]))
@@ -96,14 +88,14 @@ def scored(model, start, sequence):
     return float(steps.gather(1, torch.tensor(sequence)[:, None]).sum())
 
 
-def test_a_beam_of_width_one_is_greedy():
+def test_a_beam_of_width_one_is_greedy(make_model):
     model, given = make_model(), prefixes(4)
     beam = generating._beam_search(model, given, 6, Decoding(), None)
     assert torch.equal(beam, generate(model, given, length=6, decoding=DECODINGS["greedy"]))
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_wide_beam_finds_the_likeliest_of_all_sequences(kind):
+def test_a_wide_beam_finds_the_likeliest_of_all_sequences(make_model, kind):
     vocab, length = 4, 4
     model, given = make_model(kind, vocab), prefixes(12, 2, vocab)
     best = [
@@ -117,7 +109,7 @@ def test_a_wide_beam_finds_the_likeliest_of_all_sequences(kind):
     assert [tuple(row) for row in wide.tolist()] == best
 
 
-def test_a_narrow_beam_is_at_least_as_likely_as_greedy_on_the_whole_and_may_miss_the_best():
+def test_a_narrow_beam_is_at_least_as_likely_as_greedy_on_the_whole_and_may_miss_the_best(make_model):
     vocab, length = 4, 5
     model, given = make_model("lstm", vocab), prefixes(40, 2, vocab)
     totals = []
@@ -128,7 +120,7 @@ def test_a_narrow_beam_is_at_least_as_likely_as_greedy_on_the_whole_and_may_miss
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
-def test_with_an_end_the_best_is_the_likeliest_per_length_to_the_penalty(penalty):
+def test_with_an_end_the_best_is_the_likeliest_per_length_to_the_penalty(make_model, penalty):
     vocab, length, end = 3, 4, 0
     model, given = make_model("lstm", vocab), prefixes(10, 2, vocab)
     decoding = Decoding(width=vocab**length, length_penalty=penalty)
@@ -142,7 +134,7 @@ def test_with_an_end_the_best_is_the_likeliest_per_length_to_the_penalty(penalty
         assert row == [*best, *[end] * (length - len(best))]
 
 
-def test_a_sample_goes_on_with_its_end_once_it_has_ended():
+def test_a_sample_goes_on_with_its_end_once_it_has_ended(make_model):
     model = make_model("lstm", 3)
     made = generate(model, prefixes(50, 2, 3), length=8, decoding=Decoding(), end_id=1)
     ended = (made == 1).cumsum(dim=1) > 0
@@ -153,7 +145,7 @@ def test_a_sample_goes_on_with_its_end_once_it_has_ended():
 
 @pytest.mark.parametrize("kind", MODELS)
 @torch.no_grad()
-def test_teacher_forced_predictions_have_the_gold_history(kind):
+def test_teacher_forced_predictions_have_the_gold_history(make_model, kind):
     model, given, gold = make_model(kind), prefixes(60), prefixes(60, 5).flip(0)
     made = teacher_forced(model, given, gold)
     for row in (0, 59):
@@ -174,7 +166,7 @@ def test_decodings_have_names_that_tell_them_apart():
     assert labels == ["greedy", "sample", "top-p0.9", "beam4-penalty1", "sample-t0.7", "beam4-penalty0.6"]
 
 
-def test_bad_settings_are_refused():
+def test_bad_settings_are_refused(make_model):
     for bad in (
         {"temperature": -1.0},
         {"temperature": float("nan")},

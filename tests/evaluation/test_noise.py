@@ -6,7 +6,6 @@ import torch.nn.functional as F
 
 from nnrs.errors import ConfigError
 from nnrs.evaluation.noise import LENGTH, noised_nats
-from nnrs.models import ModelConfig, build_model
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.functional import sample_tokens
 from nnrs.seeding import Random, Stream
@@ -15,11 +14,8 @@ VOCAB = 12
 
 
 @pytest.fixture(scope="module")
-def model():
-    model = build_model(ModelConfig(units=16, dropout=0.5), VOCAB, Random(1, Stream.INITIALISATION)).double()
-    with torch.no_grad():
-        model.embedding.weight.mul_(20)
-    return model
+def model(make_model):
+    return make_model(vocab=VOCAB)
 
 
 @pytest.fixture(scope="module")
