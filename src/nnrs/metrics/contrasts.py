@@ -1,4 +1,4 @@
-"""Whether two methods differ: paired by seed, an interval by Student's t, an exact test by signs, Holm over several."""
+"""Whether two methods differ: paired by seed, an interval by t, an exact test by signs, Holm over several."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -117,7 +117,7 @@ def t_interval(differences: Sequence[float], alpha: float = ALPHA) -> tuple[floa
 def sign_flip_p(differences: Sequence[float]) -> float:
     """How many of all sign patterns give a sum as far from 0 as the one seen: the exact two-sided test.
 
-    Without an effect the sign of a pair's difference is a fair coin. Sums that only rounding keeps apart count as equal.
+    Without an effect the sign of a pair's difference is a fair coin. Sums that rounding keeps apart count as equal.
 
     >>> sign_flip_p([1.0, 2.0, 3.0])  # + + + and − − − of 8
     0.25
