@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nnrs.embeddings import Embeddings, read_vectors, vectors_from_text
     from nnrs.errors import NnrsError
     from nnrs.evaluation import exposure
-    from nnrs.experiments.run import load
+    from nnrs.experiments.load import load
     from nnrs.neighbors.table import NeighborTable
     from nnrs.policies.functional import replace_with_neighbors
     from nnrs.schedules import Schedule
@@ -26,7 +26,7 @@ _HOMES = {
     "NnrsError": "nnrs.errors",
     "Schedule": "nnrs.schedules",
     "Vocabulary": "nnrs.vocabulary",
-    "load": "nnrs.experiments.run",
+    "load": "nnrs.experiments.load",
     "open_corpus": "nnrs.corpus",
     "read_vectors": "nnrs.embeddings",
     "replace_with_neighbors": "nnrs.policies.functional",

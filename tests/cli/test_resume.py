@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 from nnrs.cli.interrupt import Interruptible
 from nnrs.experiments import run as runs
 from nnrs.experiments.config import RunConfig
+from nnrs.experiments.estimate import estimate
 from nnrs.run_directory import RunDirectory
 
 CLOCKED = {"timing.jsonl"}  # all that an unbroken run may differ in
@@ -338,13 +339,13 @@ def test_an_interruption_after_any_window_changes_nothing(small_config, tmp_path
     for windows in (1, 2, 3, 4, 6, 14):
         out = tmp_path / f"stopped-{windows}"
         run = runs.start(small_config, out, cpu)
-        run.estimate()  # tries windows, and must leave no trace
+        estimate(run)  # tries windows, and must leave no trace
         assert (
             run.finish(should_stop=lambda run=run, at=windows: run.trainer.live.position.step >= at) is None
         )
         assert run.trainer.live.position.step == windows
         again = runs.resume(out, cpu)
-        again.estimate()
+        estimate(again)
         again.finish()
         assert last_outcome(out) == last_outcome(tmp_path / "whole")
 

@@ -10,7 +10,8 @@ from nnrs.errors import RunError
 from nnrs.evaluation.evaluate import text_perplexity
 from nnrs.experiments import together
 from nnrs.experiments.config import RunConfig
-from nnrs.experiments.run import load, start
+from nnrs.experiments.load import load
+from nnrs.experiments.run import start
 from nnrs.experiments.together import finish_together, resume_together, start_together
 from nnrs.training import fleet
 

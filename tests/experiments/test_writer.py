@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from nnrs.experiments.config import RunConfig
 from nnrs.experiments.run import start
-from nnrs.experiments.writer import WAITING, Writer
+from nnrs.experiments.writer import WAITING, Saver, Writer
 from nnrs.run_directory import RunDirectory
 
 
@@ -78,7 +78,8 @@ def test_what_is_written_late_is_the_state_of_the_moment_it_was_saved(tmp_path, 
     at_once = start(config, tmp_path / "at-once", torch.device("cpu"))
     at_once.finish()
     later = start(config, tmp_path / "later", torch.device("cpu"))
-    later._writer = Writer(background=True)
+    saver = later._saver = Saver(later.directory, background=True)
+    later.trainer.save, later.trainer.save_best = saver.save, saver.save_best
     write, epochs = RunDirectory.write_checkpoint, threading.Semaphore(0)
 
     def held_back(*given):  # until the next epoch is trained, so that every parameter has moved

@@ -25,8 +25,8 @@ def generate(
     from nnrs.errors import ConfigError
     from nnrs.evaluation.generate import Decoding
     from nnrs.evaluation.generate import generate as continued
+    from nnrs.experiments.load import load
     from nnrs.experiments.prepare import choose_device
-    from nnrs.experiments.run import load
 
     if count < 1 or length < 1:
         raise ConfigError(f"count and length must be at least 1, got {count} and {length}.")

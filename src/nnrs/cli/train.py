@@ -256,6 +256,7 @@ def _describe_positions(runs: "dict[str, Run]") -> None:
 
 def _describe_work(runs: "list[Run]") -> None:
     """Size, and what it will take: of runs one after the other as long as the first one's windows say."""
+    from nnrs.experiments.estimate import estimate
     from nnrs.experiments.together import can_batch
 
     first, config = runs[0], runs[0].parts.config
@@ -265,8 +266,8 @@ def _describe_work(runs: "list[Run]") -> None:
         how = "; {}side by side, as many as fit: an epoch's line has their means, and the range of valid"
         note(size + (how.format(count) if count else ""))
         return
-    estimate = first.estimate()
+    taken = estimate(first)
     epochs = [run.parts.config.training.epochs - run.trainer.live.position.epoch for run in runs]
-    seconds = estimate.seconds * sum(epochs) / epochs[0]
+    seconds = taken.seconds * sum(epochs) / epochs[0]
     how = f"{count}one after the other, " if count else ""
-    note(f"{size}; {how}about {duration(seconds)} and {estimate.bytes / 2**20:,.0f} MiB")
+    note(f"{size}; {how}about {duration(seconds)} and {taken.bytes / 2**20:,.0f} MiB")

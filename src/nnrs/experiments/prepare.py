@@ -117,6 +117,12 @@ class Parts:
         """What this run's scores carry."""
         return self.config.signature(self.text.corpus.name, self.vectors.source if self.vectors else None)
 
+    def anew(self, shelf: "Shelf") -> "Parts":
+        """The same before any training: the model its seed gives, a policy that has learned nothing."""
+        device = next(self.model.parameters()).device
+        model = _model(self.config, len(self.text.vocabulary), self.vectors, shelf)
+        return replace(self, model=model.to(device), policy=replace(self.policy))
+
 
 class Shelf:
     """What was read or made for one run and serves the next: text, vectors, tables. Training changes none of it."""
@@ -145,9 +151,7 @@ def prepare(config: RunConfig, device: torch.device, shelf: Shelf) -> Parts:
     shuffles = METHODS[policy_config.method].proposal is shuffled_neighbors
     seed = config.seed if shuffles else 0  # no other table depends on it
     policy = shelf.take(_policy, policy_config, config.vectors, text, vectors, seed, device)
-    model = build_model(config.model, len(vocabulary), Random(config.seed, Stream.INITIALISATION))
-    if config.vectors.initialise and vectors:
-        start_from_vectors(model, vectors, shelf.take(_projected, vectors, config.model.units))
+    model = _model(config, len(vocabulary), vectors, shelf)
     own = replace(policy)  # the tables are shared; the temperature and what is learned are the run's own
     return Parts(config, text, vectors, own, model.to(device), windows)
 
@@ -170,6 +174,13 @@ def start_from_vectors(
     scale = (WORD_RANGE / 3**0.5) / rows.pow(2).mean().sqrt()  # the deviation of a uniform in ± WORD_RANGE
     with torch.no_grad():
         model.embedding.weight[vectors.covered] = rows * scale
+
+
+def _model(config: RunConfig, vocab_size: int, vectors: Embeddings | None, shelf: Shelf) -> SequenceModel:
+    model = build_model(config.model, vocab_size, Random(config.seed, Stream.INITIALISATION))
+    if config.vectors.initialise and vectors:
+        start_from_vectors(model, vectors, shelf.take(_projected, vectors, config.model.units))
+    return model
 
 
 def _projected(vectors: Embeddings, width: int) -> Float[Tensor, "vocab width"]:

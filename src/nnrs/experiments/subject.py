@@ -14,8 +14,8 @@ from nnrs.embeddings import Embeddings, read_vectors
 from nnrs.errors import ConfigError, RunError
 from nnrs.evaluation.generate import DECODINGS
 from nnrs.experiments.config import VectorsConfig
+from nnrs.experiments.load import LoadedRun, config_of, load
 from nnrs.experiments.prepare import Shelf, Text, vectors_for
-from nnrs.experiments.run import LoadedRun, config_of, load
 from nnrs.neighbors.cache import fingerprint_of
 from nnrs.registry import look_up
 from nnrs.run_directory import Json, RunDirectory

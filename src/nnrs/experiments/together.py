@@ -13,8 +13,10 @@ import torch
 from nnrs.batches import Windows
 from nnrs.errors import DivergenceError, RunError
 from nnrs.experiments.config import RunConfig
+from nnrs.experiments.load import config_of
 from nnrs.experiments.prepare import Shelf, prepare
-from nnrs.experiments.run import Recorder, Run, config_of, reopened, steps_to_continue
+from nnrs.experiments.run import Run, reopened, steps_to_continue
+from nnrs.experiments.writer import Recorder
 from nnrs.run_directory import Json, RunDirectory, folder_at_once
 from nnrs.training.events import Callback
 
