@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class RunConfig:
 
         `model` may name a `preset`, whose settings the other keys of `model` replace.
         """
-        values = _typed(RunConfig, values, "")
+        values = typed(RunConfig, values, "")
         model = values.get("model", {})
         preset = ModelConfig.preset(model.get("kind", "lstm"), model.pop("preset", "small"))
         values["model"] = asdict(preset) | model
@@ -100,7 +101,12 @@ class RunConfig:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The nested values of a TOML or JSON file."""
+    """The nested settings of a TOML or JSON file; a run's own config.json may be used as it is."""
+    return typed(RunConfig, settings_of(read_table(path)), "")
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """The values of a TOML or JSON file, whatever they are."""
     try:
         text = path.read_text(encoding="utf-8")
         values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
@@ -112,7 +118,7 @@ def read_config(path: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(values, dict):
         raise ConfigError(f"the config {path} must hold a table of settings.")
-    return _typed(RunConfig, settings_of(values), "")  # a run's own config.json may be used as it is
+    return values
 
 
 def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,9 +127,9 @@ def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in record}
 
 
-def _typed(cls: type[Any], values: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The values, nested as they came, each checked against its field's type; nothing is made of them yet."""
-    hints = typing.get_type_hints(cls)
+def typed(cls: type[Any], values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The values of a dataclass, nested as they came, each checked against its field's type; nothing is made yet."""
+    hints = _hints(cls)
     known = {item.name: hints[item.name] for item in fields(cls)}
     if cls is ModelConfig:
         known["preset"] = str
@@ -132,9 +138,14 @@ def _typed(cls: type[Any], values: Mapping[str, Any], path: str) -> dict[str, An
     return {name: _convert(known[name], value, f"{path}{name}") for name, value in values.items()}
 
 
+@cache  # a plan may hold thousands of configurations
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
 def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
-    """A dataclass from what `_typed` gave."""
-    hints = typing.get_type_hints(cls)
+    """A dataclass from what `typed` gave."""
+    hints = _hints(cls)
     tables = {name: value for name, value in values.items() if isinstance(value, dict)}
     return cls(**{**values, **{name: _build(_table(hints[name]), table) for name, table in tables.items()}})
 
@@ -142,7 +153,7 @@ def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
 def _convert(hint: Any, value: Any, path: str) -> Any:
     for option in _options(hint):
         if is_dataclass(option) and isinstance(value, Mapping):
-            return _typed(typing.cast("type[Any]", option), value, f"{path}.")
+            return typed(typing.cast("type[Any]", option), value, f"{path}.")
         if typing.get_origin(option) is tuple and isinstance(value, list | tuple):
             return tuple(_convert(typing.get_args(option)[0], item, path) for item in value)
         if option is float and isinstance(value, int) and not isinstance(value, bool):

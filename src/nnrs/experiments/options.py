@@ -53,7 +53,11 @@ MOST_SEEDS = 1000
 
 def configure(given: dict[str, Any]) -> RunConfig:
     """The configuration of the file `given["config"]`, if any, with the other options laid over it."""
-    values = read_config(given["config"]) if "config" in given else {}
+    return lay_over(read_config(given["config"]) if "config" in given else {}, given)
+
+
+def lay_over(values: dict[str, Any], given: dict[str, Any]) -> RunConfig:
+    """The configuration of nested values, as `read_config` gives them, with options laid over them."""
     policy = values.setdefault("policy", {})
     method = look_up(METHODS, given.get("method", policy.get("method", PolicyConfig().method)), "method")
     _drop_dependents(values, given, method)
