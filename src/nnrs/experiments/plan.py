@@ -1,0 +1,295 @@
+"""A plan: the runs that a grid's folder is to hold, in a stable order, and what is measured of each."""
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from nnrs.errors import ConfigError
+from nnrs.experiments.config import RunConfig, read_table, typed
+from nnrs.experiments.options import RATES, SETTINGS, configure, lay_over, parse_seeds
+from nnrs.experiments.prepare import located
+from nnrs.experiments.scoring import METRICS
+from nnrs.experiments.subject import Request
+from nnrs.policies.methods import METHODS
+from nnrs.registry import look_up
+from nnrs.run_directory import Json
+
+FORMAT = 1
+MOST_CELLS = 100_000
+LAID_OVER = ("schedule", *RATES)  # options of `nnrs train` that are no single setting
+LISTS = ("vectors.protect",)  # settings whose one value is a list
+FILES = ("data.source", "vectors.source")  # shown by their names
+OPTIONS = {setting: option for option, setting in SETTINGS.items()}
+Flat = dict[str, Any]  # settings by their full names, such as policy.prediction_rate.end
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One run of a plan."""
+
+    name: str  # its folder; unique in the plan
+    config: RunConfig  # files by their full paths
+    labels: dict[str, str]  # what a reader calls it: always `method`, never the seed
+
+    def as_dict(self) -> Json:
+        """The cell as plain values; `from_dict` takes it back."""
+        return {"name": self.name, "labels": self.labels, "config": self.config.as_dict()}
+
+    @staticmethod
+    def from_dict(values: Json) -> "Cell":
+        """What `as_dict` gave."""
+        config = RunConfig.from_dict(values["config"])
+        return Cell(name=values["name"], config=config, labels=values["labels"])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """The cells of a folder, and what is measured of every finished run."""
+
+    kind: str  # grid | compare | table1 | table2 | table3 | figures
+    title: str
+    command: str  # that repeats it
+    cells: tuple[Cell, ...]
+    request: Request
+
+    def __post_init__(self) -> None:
+        if not self.cells:
+            raise ConfigError("the plan is empty: it names no runs.")
+        for metric in self.request.metrics:  # before anything is trained
+            look_up({**METRICS, "all": None}, metric, "metric")
+        _refuse_equal(self.cells)
+
+    def as_dict(self) -> Json:
+        """The plan as plain values; `from_dict` takes it back."""
+        return {
+            "format": FORMAT,
+            "kind": self.kind,
+            "title": self.title,
+            "command": self.command,
+            "request": asdict(self.request),
+            "cells": [cell.as_dict() for cell in self.cells],
+        }
+
+    @staticmethod
+    def from_dict(values: Json) -> "Plan":
+        """What `as_dict` gave, also by way of JSON."""
+        if values.get("format") != FORMAT:
+            raise ConfigError(
+                f"this plan has format {values.get('format')}; this version of nnrs reads {FORMAT}. Update nnrs."
+            )
+        return Plan(
+            kind=values["kind"],
+            title=values["title"],
+            command=values["command"],
+            cells=tuple(map(Cell.from_dict, values["cells"])),
+            request=request_of(values["request"]),
+        )
+
+    def following(self, before: "Plan") -> "Plan":
+        """The plan as it stands in the folder of another one: the same runs under the names they have, new ones behind them.
+
+        Refused where something of the earlier plan is missing, or would be measured in another way.
+        """
+        for name in ("kind", "request"):
+            if getattr(self, name) != getattr(before, name):
+                raise ConfigError(
+                    f"the folder holds a plan with another {name} ('{before.title}'). Choose another --out."
+                )
+        ours, theirs = ({cell.config: cell for cell in plan.cells} for plan in (self, before))
+        gone = [cell.name for config, cell in theirs.items() if config not in ours]
+        if gone:
+            raise ConfigError(
+                f"the folder holds another plan, with runs that this one lacks: {_several(gone)}. "
+                "Choose another --out; a plan may only grow."
+            )
+        kept = [replace(cell, labels=ours[config].labels) for config, cell in theirs.items()]
+        added = [cell for config, cell in ours.items() if config not in theirs]
+        return replace(self, cells=(*kept, *added))
+
+
+def request_of(values: Mapping[str, Any]) -> Request:
+    """What is to be measured, from the plain values of a grid file's `[evaluate]` or of a stored plan."""
+    return Request(**typed(Request, values, "evaluate."))
+
+
+def read_plan(path: Path, command: str) -> Plan:
+    """The plan of a grid file: settings and options of `nnrs train` in TOML, with lists for what varies."""
+    values = read_table(path)
+    title, evaluate = values.pop("title", path.stem), values.pop("evaluate", {})
+    if not isinstance(title, str) or not isinstance(evaluate, dict):
+        raise ConfigError(f"{path}: title must be a text and evaluate a table.")
+    request = request_of(evaluate)
+    return Plan(kind="grid", title=title, command=command, cells=tuple(expand(values)), request=request)
+
+
+def expand(values: Mapping[str, Any]) -> list[Cell]:
+    """The runs of a table with lists in it: the last list varies fastest, the seeds faster still.
+
+    Each table of the list `runs` is laid over the rest and stands for runs of its own.
+
+    >>> [cell.name for cell in expand({"method": ["mle", "ss"], "seeds": "1-2"})]
+    ['mle_seed-1', 'mle_seed-2', 'ss_seed-1', 'ss_seed-2']
+    """
+    blocks = values.get("runs", [{}])
+    if not isinstance(blocks, list) or not all(isinstance(block, Mapping) for block in blocks):
+        raise ConfigError("runs must be a list of tables: write [[runs]] above each.")
+    common = _flat({name: value for name, value in values.items() if name != "runs"})
+    chosen = [flat for block in blocks for flat in _product({**common, **_flat(block)})]
+    configs = [_configured(flat) for flat in chosen]
+    varying = _varying(chosen)
+    cells = []
+    for flat, config in zip(chosen, configs, strict=True):
+        shown = {_label(name): varying[name][flat[name]] for name in varying if name in flat}
+        labels = {"method": config.policy.method, **shown}
+        cells.append(Cell(name=cell_name(labels, config.seed), config=located(config), labels=labels))
+    return cells
+
+
+def cells_of(
+    options: Mapping[str, Any],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    labels: Mapping[str, str] | None = None,
+) -> list[Cell]:
+    """A cell for each method and each seed, from options as `configure` takes them.
+
+    An option that means nothing to a method is left out for it, so that one set of options serves several.
+    """
+    cells = []
+    for name in methods:
+        method = look_up(METHODS, name, "method")
+        unused = {*method.unused_settings(), *(() if method.rules else ("rule", "temperature"))}
+        given = {option: value for option, value in options.items() if option not in unused}
+        config = located(configure({**given, "method": name}))
+        said = {"method": name, **(labels or {})}
+        cells += [
+            Cell(name=cell_name(said, seed), config=replace(config, seed=seed), labels=said) for seed in seeds
+        ]
+    return cells
+
+
+def cell_name(labels: Mapping[str, str], seed: int) -> str:
+    """A folder name made of labels: a number with what it counts; a `row` of the paper without its method.
+
+    >>> cell_name({"method": "nnrs", "k": "5", "corpus": "my text"}, 3)
+    'nnrs_k-5_my-text_seed-3'
+    """
+    said = {name: text for name, text in labels.items() if name != "method" or "row" not in labels}
+    shown = [f"{name}-{text}" if text[:1].isdecimal() else text for name, text in said.items()]
+    return "_".join([*(re.sub(r"[^\w.+-]+", "-", text).strip("-.") for text in shown), f"seed-{seed}"])
+
+
+def _flat(values: Mapping[str, Any]) -> Flat:
+    """Settings by their full names, from tables of settings and from options of `nnrs train`."""
+    sections = {item.name for item in fields(RunConfig)}
+    known = dict.fromkeys([*SETTINGS, *LAID_OVER, *sections, "seeds", "title", "evaluate", "runs"])
+    if "seed" in values and "seeds" in values:
+        raise ConfigError("seed and seeds are two ways to say it: leave one of them out.")
+    flat: Flat = {}
+    for name, value in values.items():
+        look_up(known, name, "grid setting")
+        if name == "seeds":
+            flat["seed"] = parse_seeds(str(value))
+        elif isinstance(value, Mapping) and name in sections:
+            flat |= dict(_leaves(value, name))
+        elif name in SETTINGS or name in LAID_OVER:
+            flat[SETTINGS.get(name, name)] = value
+        else:
+            raise ConfigError(f"grid setting {name} does not go here: it belongs at the top, once.")
+    return flat
+
+
+def _leaves(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{path}.{name}")
+        else:
+            yield f"{path}.{name}", value
+
+
+def _product(flat: Flat) -> list[Flat]:
+    """One value for each setting, in every combination."""
+    names = sorted(flat, key="seed".__eq__)  # stable: only the seeds move, to the end
+    choices = [_choices(name, flat[name]) for name in names]
+    count = math.prod(map(len, choices))
+    if count > MOST_CELLS:
+        raise ConfigError(f"these lists make {count:,} runs; at most {MOST_CELLS:,} fit a plan.")
+    return [dict(zip(names, picked, strict=True)) for picked in itertools.product(*choices)]
+
+
+def _choices(name: str, value: Any) -> list[Any]:
+    choices = value if isinstance(value, list) else [value]
+    if name in LISTS:
+        several = any(isinstance(item, list) for item in choices)  # a list of lists varies
+        choices = [
+            tuple(item) if isinstance(item, list) else item for item in (choices if several else [value])
+        ]
+    if not choices:
+        raise ConfigError(f"the list of {name} is empty: name at least one value, or leave it out.")
+    if any(isinstance(item, list | Mapping) for item in choices):
+        raise ConfigError(f"{name} lists tables or lists: put each into a [[runs]] table of its own.")
+    return choices
+
+
+def _configured(flat: Flat) -> RunConfig:
+    given = {
+        name: flat[name] if name == "schedule" else str(flat[name]) for name in LAID_OVER if name in flat
+    }
+    values: Json = {}
+    for name, value in flat.items():
+        if name not in LAID_OVER:
+            *path, last = name.split(".")
+            table = values
+            for part in path:
+                table = table.setdefault(part, {})
+            table[last] = value
+    try:
+        return lay_over(typed(RunConfig, values, ""), given)
+    except ConfigError as error:
+        said = ", ".join(f"{_label(name)} {_shown(value)}" for name, value in flat.items())
+        raise ConfigError(f"the run with {said}: {error}") from None
+
+
+def _varying(chosen: Sequence[Flat]) -> dict[str, dict[Any, str]]:
+    """The settings in which runs differ, method and seed apart, and how each of their values is shown."""
+    names = dict.fromkeys(name for flat in chosen for name in flat)
+    found = {}
+    for name in names:
+        values = dict.fromkeys(flat.get(name) for flat in chosen)
+        if len(values) > 1 and name not in ("seed", "policy.method"):
+            short = {value: Path(str(value)).stem if name in FILES else _shown(value) for value in values}
+            clash = len(set(short.values())) < len(values)
+            found[name] = {value: str(value) for value in values} if clash else short
+    return found
+
+
+def _shown(value: Any) -> str:
+    return "+".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _label(name: str) -> str:
+    """What a setting is called beside results: as the option is, and data by what it is."""
+    return "corpus" if name == "data.source" else OPTIONS.get(name, name.removeprefix("policy."))
+
+
+def _refuse_equal(cells: Sequence[Cell]) -> None:
+    """No two cells of one name, none that are the same run."""
+    names: dict[str, Cell] = {}
+    configs: dict[RunConfig, Cell] = {}
+    for cell in cells:
+        if cell.config in configs:
+            raise ConfigError(
+                f"{configs[cell.config].name} and {cell.name} are the same run: they differ in nothing that the "
+                "method uses. Give such a method a table of its own under [[runs]]."
+            )
+        if cell.name in names:
+            raise ConfigError(f"two different runs are called {cell.name}. Give them labels that differ.")
+        names[cell.name] = configs[cell.config] = cell
+
+
+def _several(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
