@@ -4,11 +4,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nnrs.evaluation.evaluate import scoring_windows
+from nnrs.evaluation.evaluate import text_nats
 from nnrs.evaluation.noise import noised_nats
 from nnrs.experiments.prepare import protected_ids
 from nnrs.experiments.subject import Subject
@@ -29,10 +28,9 @@ NOISE_STREAMS = 20
 
 def perplexity_scores(subject: Subject, split: str) -> Iterator[Score]:
     """Teacher-forced perplexity, every token scored, in one stream."""
-    nats, total = subject.own.take(_token_nats, subject, split)
-    value = Perplexity(total, len(nats)).compute()
+    nats, metric = subject.own.take(_token_nats, subject, split)
     ends = _intervals(nats, torch.zeros(len(nats), dtype=torch.int64), 1)
-    yield Score("ppl", value, subject.signature(split, after=["streams:1"]), ends[0])
+    yield Score("ppl", metric.compute(), subject.signature(split, after=["streams:1"]), ends[0])
 
 
 def decile_scores(subject: Subject, split: str) -> Iterator[Score]:
@@ -57,20 +55,9 @@ def noise_scores(subject: Subject, split: str) -> Iterator[Score]:
             yield _noised(subject, split, name, percent, proposal, temperature, parts)
 
 
-@torch.no_grad()
-def _token_nats(subject: Subject, split: str) -> tuple[Float[Tensor, " tokens"], float]:
-    """The loss of each token as `text_perplexity` meets it, and their sum in its order."""
-    model, ids = subject.loaded.model, subject.ids(split)
-    windows = scoring_windows(ids, eos_id=subject.vocabulary.eos_id).to(subject.device)
-    # Filled in place: a small tensor kept from every window would pin the memory of that window's logits.
-    nats = torch.empty(len(ids), dtype=torch.float64, device=subject.device)
-    total, first, state = nats.new_zeros(()), 0, None
-    for window in windows:
-        logits, state = model(window.inputs, state)
-        losses = F.cross_entropy(logits[0].float(), window.targets[0], reduction="none").double()
-        nats[first : first + len(losses)] = losses
-        total, first = total + losses.sum(), first + len(losses)
-    return nats.cpu(), float(total)
+def _token_nats(subject: Subject, split: str) -> tuple[Float[Tensor, " tokens"], Perplexity]:
+    nats, metric = text_nats(subject.loaded.model, subject.ids(split), eos_id=subject.vocabulary.eos_id)
+    return nats.cpu(), metric
 
 
 def _intervals(

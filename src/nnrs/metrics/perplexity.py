@@ -17,12 +17,15 @@ class Perplexity:
     nats: Tensor | float = 0.0  # on the device until it is read
     tokens: Tensor | int = 0
 
-    def update(self, logits: Float[Tensor, "*shape vocab"], targets: Int[Tensor, "*shape"]) -> None:
-        """Count these targets."""
+    def update(
+        self, logits: Float[Tensor, "*shape vocab"], targets: Int[Tensor, "*shape"]
+    ) -> Float[Tensor, "*shape"]:
+        """Count these targets. Gives the loss of each, 0 where it does not count."""
         flat = targets.flatten()
         losses = F.cross_entropy(logits.flatten(0, -2).float(), flat, ignore_index=IGNORED, reduction="none")
         self.nats = self.nats + losses.double().sum()
         self.tokens = self.tokens + (flat != IGNORED).sum()
+        return losses.view(targets.shape)
 
     def nats_per_token(self) -> float:
         """The mean negative log-likelihood."""
