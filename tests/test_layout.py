@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "nnrs"
-BESIDE = {"errors", "registry", "seeding", "philox", "run_directory"}
+BESIDE = {"errors", "registry", "seeding", "philox", "run_directory", "grid_directory"}
 LADDER = [
     "synthetic",
     "corpus",

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -35,7 +36,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Have `write` fill a temporary file beside `path`, then move it there in one step."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with _explained(path):
+        with explained(path):
             write(temporary)
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
@@ -53,7 +54,7 @@ def folder_at_once(path: Path) -> Iterator[Path]:
     `path` may be an empty folder. One that is not is never replaced.
     """
     place = path.resolve()
-    with _explained(path):
+    with explained(path):
         if place == Path.cwd():
             raise RunError(f"{path} is the current folder, which cannot be replaced. Name a new one in it.")
         if not place.parent.exists():
@@ -61,7 +62,7 @@ def folder_at_once(path: Path) -> Iterator[Path]:
         hidden = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}.", suffix=".tmp"))
     try:
         yield hidden
-        with _explained(path):
+        with explained(path):
             hidden.chmod(0o777 & ~UMASK)  # mkdtemp's are for their owner alone
             hidden.rename(place)
     except BaseException:
@@ -79,7 +80,7 @@ UMASK = _read_umask()  # once: threads that set it in turn would end with anothe
 
 
 @contextmanager
-def _explained(path: Path, doing: str = "write") -> Iterator[None]:
+def explained(path: Path, doing: str = "write") -> Iterator[None]:
     """Turn an operating-system error into one line about this path."""
     try:
         yield
@@ -108,14 +109,14 @@ class RunDirectory:
         """A new run directory that holds `config`; an existing one is never touched."""
         run = cls(path)
         run.check_free()
-        with _explained(run.path):
+        with explained(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
         run._write_json("config.json", {"format": FORMAT, **config})
         return run
 
     def check_free(self) -> None:
         """Refuse a path that something stands at already, an empty folder apart."""
-        with _explained(self.path):
+        with explained(self.path):
             taken = self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir()))
         if taken:
             raise RunError(
@@ -126,7 +127,7 @@ class RunDirectory:
     def open(cls, path: Path | str) -> "RunDirectory":
         """An existing run directory of a format this version can read."""
         run = cls(path)
-        with _explained(run.path, "read"):
+        with explained(run.path, "read"):
             is_run = (run.path / "config.json").is_file()
         if not is_run:
             raise RunError(
@@ -143,7 +144,7 @@ class RunDirectory:
     def within(cls, path: Path | str) -> "list[RunDirectory]":
         """The run directories that a folder holds, seed-2 before seed-10; none where it is one itself."""
         folder = Path(path)
-        with _explained(folder, "read"):
+        with explained(folder, "read"):
             is_run = (folder / "config.json").is_file()
             found = [] if is_run else [config.parent for config in folder.glob("*/config.json")]
         return [cls.open(place) for place in sorted(found, key=_natural_order)]
@@ -157,7 +158,7 @@ class RunDirectory:
     def append(self, name: str, record: Json) -> None:
         """Add a line to `metrics` or `timing`."""
         path = self._lines_path(name)
-        with _explained(path), path.open("a", encoding="utf-8") as file:
+        with explained(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -187,6 +188,15 @@ class RunDirectory:
     def summary(self) -> Json | None:
         """The result, or None where the run is not finished."""
         return self._read_json("summary.json") if (self.path / "summary.json").is_file() else None
+
+    def write_result(self, result: Json) -> None:
+        """All that is known of the run, on one line: what tables and pages are made from."""
+        text = json.dumps(result, ensure_ascii=False) + "\n"
+        write_atomically(self.path / "result.json", partial(_write_text, text=text))
+
+    def result(self) -> Json | None:
+        """What `write_result` was given, or None."""
+        return self._read_json("result.json") if (self.path / "result.json").is_file() else None
 
     def write_vocabulary(self, vocabulary: Json) -> None:
         """The vocabulary the model's ids refer to."""
@@ -264,6 +274,19 @@ class RunDirectory:
         names = self._names("best")
         return str(self._read_json(f"{names[-1]}.json").get("tensors_sha256")) if names else None
 
+    def parameters(self) -> int | None:
+        """How many numbers the best model has, read off its file's header; None where that is elsewhere."""
+        from safetensors import safe_open
+
+        names = self._names("best")
+        path = self.path / f"{names[-1]}.safetensors" if names else None
+        if path is None or not path.is_file():
+            return None
+        with explained(path, "read"), safe_open(path, framework="numpy") as file:
+            keys = file.keys()
+            sizes = [file.get_slice(key).get_shape() for key in keys if key.startswith("model.")]
+        return sum(int(math.prod(size)) for size in sizes)
+
     def _names(self, kind: str) -> list[str]:
         return sorted(path.stem for path in self.path.glob(f"{kind}-*.json"))
 
@@ -275,12 +298,12 @@ class RunDirectory:
     def _drop_half_done(self) -> None:
         tensors = self.path.glob("*-*.safetensors")
         unproven = [path for path in tensors if not path.with_suffix(".json").is_file()]
-        with _explained(self.path):
+        with explained(self.path):
             for path in (*unproven, *self.path.glob(".*.tmp")):
                 path.unlink()
 
     def _drop(self, names: list[str]) -> None:
-        with _explained(self.path):
+        with explained(self.path):
             for name in names:
                 (self.path / f"{name}.json").unlink()  # first: without it the tensors count for nothing
                 (self.path / f"{name}.safetensors").unlink(missing_ok=True)
@@ -309,7 +332,7 @@ class RunDirectory:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Wait until no other process is replacing lines, so that none of them is lost."""
-        with _explained(self.path):
+        with explained(self.path):
             folder = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)

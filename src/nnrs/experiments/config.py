@@ -7,7 +7,6 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +128,7 @@ def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def typed(cls: type[Any], values: Mapping[str, Any], path: str) -> dict[str, Any]:
     """The values of a dataclass, nested as they came, each checked against its field's type; nothing is made yet."""
-    hints = _hints(cls)
+    hints = typing.get_type_hints(cls)
     known = {item.name: hints[item.name] for item in fields(cls)}
     if cls is ModelConfig:
         known["preset"] = str
@@ -138,14 +137,9 @@ def typed(cls: type[Any], values: Mapping[str, Any], path: str) -> dict[str, Any
     return {name: _convert(known[name], value, f"{path}{name}") for name, value in values.items()}
 
 
-@cache  # a plan may hold thousands of configurations
-def _hints(cls: type[Any]) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
 def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
     """A dataclass from what `typed` gave."""
-    hints = _hints(cls)
+    hints = typing.get_type_hints(cls)
     tables = {name: value for name, value in values.items() if isinstance(value, dict)}
     return cls(**{**values, **{name: _build(_table(hints[name]), table) for name, table in tables.items()}})
 

@@ -1,12 +1,15 @@
 """Options by name, laid over a config file: from `--method nnrs --schedule pulse` to a RunConfig."""
 
 import re
+import shlex
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from nnrs.errors import ConfigError
 from nnrs.experiments.config import RunConfig, read_config
+from nnrs.models.base import PRESETS
 from nnrs.policies.methods import METHODS, Method, PolicyConfig
 from nnrs.registry import look_up
 from nnrs.schedules import Schedule
@@ -68,6 +71,51 @@ def lay_over(values: dict[str, Any], given: dict[str, Any]) -> RunConfig:
             table[name] = given[option]
     _lay_rates(policy, given, method)
     return RunConfig.from_dict(values)
+
+
+def command_of(config: RunConfig) -> str:
+    """The `nnrs train` command that repeats a run: every option that is needed, and files by their last names.
+
+    Settings that no option sets are those of its config.json.
+
+    >>> command_of(configure({"data": "sotu", "method": "nnrs", "preset": "tiny", "seed": 3}))
+    'nnrs train --method nnrs --preset tiny --seed 3 --out nnrs_seed-3'
+    """
+    given = _spelled_out(config)
+    out = ["--out", f"{config.policy.method}_seed-{config.seed}"]
+    if configure(given) != config:
+        return shlex.join(["nnrs", "train", "--config", "config.json", *out])
+    for option in [name for name in given if name != "preset"] + ["preset"]:
+        rest = {name: value for name, value in given.items() if name != option}
+        given = rest if configure(rest) == config else given
+    given |= {name: Path(given[name]).name for name in ("data", "vectors") if name in given}
+    words = [word for option, value in given.items() for word in _words(option, value)]
+    return shlex.join(["nnrs", "train", *words, *out])
+
+
+def _spelled_out(config: RunConfig) -> dict[str, Any]:
+    """Every option that a configuration can be made with, its preset among them where it has one's size."""
+    values = config.as_dict()
+    given = {}
+    for option, setting in SETTINGS.items():
+        section, _, name = setting.rpartition(".")
+        given[option] = (values[section] if section else values).get(name)
+    sizes = {name: (size.units, size.dropout) for name, size in PRESETS.items()}
+    given["preset"] = next(
+        (name for name, size in sizes.items() if size == (config.model.units, config.model.dropout)), None
+    )
+    rates = {name: getattr(config.policy, name) for name in RATES}
+    for name, rate in rates.items():
+        if rate:
+            given |= {"schedule": rate.shape, name: f"{rate.start}:{rate.end}"}
+    return {name: value for name, value in given.items() if value not in (None, False, ())}
+
+
+def _words(option: str, value: Any) -> list[str]:
+    name = f"--{option.replace('_', '-')}"
+    if value is True:
+        return [name]
+    return [word for item in (value if isinstance(value, tuple) else [value]) for word in (name, str(item))]
 
 
 def configure_seeds(given: dict[str, Any]) -> list[RunConfig]:

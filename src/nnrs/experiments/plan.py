@@ -90,7 +90,7 @@ class Plan:
         )
 
     def following(self, before: "Plan") -> "Plan":
-        """The plan as it stands in the folder of another one: the same runs under the names they have, new ones behind them.
+        """The plan as it continues another in its folder: known runs keep their names, new ones come behind them.
 
         Refused where something of the earlier plan is missing, or would be measured in another way.
         """

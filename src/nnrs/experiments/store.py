@@ -1,0 +1,234 @@
+"""Results: all that is known of a finished run as one JSON object, which tables, statistics and pages are made from.
+
+A result speaks for itself: it names no path of the machine it was made on, and nothing that reads it needs the model.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+
+from nnrs.errors import RunError
+from nnrs.experiments.config import RunConfig, settings_of
+from nnrs.experiments.options import command_of
+from nnrs.experiments.plan import Cell
+from nnrs.experiments.subject import Request
+from nnrs.grid_directory import GridDirectory
+from nnrs.run_directory import Json, RunDirectory
+
+FORMAT = 1
+SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Result:
+    """A typed view of the JSON object."""
+
+    record: Json
+
+    @property
+    def name(self) -> str:
+        """The run's folder."""
+        return str(self.record["name"])
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What a reader calls it: `method`, and whatever else the plan tells runs apart by."""
+        return dict(self.record["labels"])
+
+    @property
+    def seed(self) -> int:
+        """The one thing in which runs of a group differ."""
+        return int(self.record["seed"])
+
+    @property
+    def group(self) -> str:
+        """Eight digits that runs share which differ in nothing but the seed."""
+        return str(self.record["group"])
+
+    @property
+    def corpus(self) -> str:
+        """The name of the text."""
+        return str(self.record["names"]["corpus"])
+
+    @property
+    def valid_nats(self) -> float:
+        """Nats per token on the validation split; perplexity is exp of it."""
+        return float(self.record["valid_nats"])
+
+    @property
+    def test_nats(self) -> float:
+        """Nats per token on the test split."""
+        return float(self.record["test_nats"])
+
+    @property
+    def epochs(self) -> list[Json]:
+        """What each epoch gave."""
+        return list(self.record["epochs"])
+
+    @property
+    def scores(self) -> list[Json]:
+        """Every score of the run's best model, with its signature."""
+        return list(self.record["scores"])
+
+    def score(self, metric: str, *, split: str = "test", decode: str | None = None) -> float | None:
+        """The value of a metric, or None where it was not measured."""
+        for made in self.scores:
+            parts = signature_parts(made["signature"])
+            if (
+                made["metric"] == metric
+                and parts.get("split") == split
+                and decode in (None, parts.get("decode"))
+            ):
+                return float(made["value"])
+        return None
+
+
+def build_result(
+    directory: RunDirectory,
+    cell: Cell | None = None,
+    request: Request | None = None,
+    trajectory: Json | None = None,
+) -> Result:
+    """The result of a finished run, from the files in its directory; labels are the cell's, where there is one."""
+    summary, record = directory.summary(), directory.config()
+    if summary is None:
+        raise RunError(
+            f"{directory.path} is not finished: it has no summary.json. Continue it with --resume."
+        )
+    config = RunConfig.from_dict(settings_of(record))
+    epochs, model = directory.records("metrics"), directory.best_fingerprint()
+    shown = config.as_dict()
+    for section in ("data", "vectors"):
+        shown[section]["source"] = Path(shown[section]["source"]).name
+    return Result(
+        {
+            "format": FORMAT,
+            "name": cell.name if cell else directory.path.resolve().name,
+            "labels": cell.labels if cell else {"method": config.policy.method},
+            "seed": config.seed,
+            "config": shown,
+            "names": record["names"],
+            "group": _group(config, record["names"]),
+            "signature": summary["signature"],
+            "valid_perplexity": summary["valid_perplexity"],
+            "test_perplexity": summary["test_perplexity"],
+            "valid_nats": math.log(summary["valid_perplexity"]),
+            "test_nats": math.log(summary["test_perplexity"]),
+            "best_epoch": summary["best_epoch"],
+            "parameters": directory.parameters(),
+            "dose": {name: _mean(epochs, f"{name}_rate") for name in ("prediction", "neighbor")},
+            "effective": {
+                "prediction": _mean(epochs, "effective_prediction_rate"),
+                "neighbor": _mean(epochs, "effective_neighbor_rate"),
+                "all": _mean(epochs, "effective_rate"),
+            },
+            "epochs": epochs,
+            "scores": [_without_model(score) for score in _current(directory, "scores", model)],
+            "samples": _samples(_current(directory, "generations", model)),
+            "trajectory": trajectory,
+            "command": command_of(config),
+            "model": model,
+            "request": asdict(request) if request else None,
+            "timing": {
+                "train_seconds": sum(line["train_seconds"] for line in directory.records("timing")),
+                "environment": record["environment"],
+            },
+        }
+    )
+
+
+def collect(source: Path | str) -> list[Result]:
+    """The results in a grid's folder (in the plan's order), a folder of runs, a run directory or a .jsonl file.
+
+    Runs that are not finished are left out, unless one was named itself.
+    """
+    path = Path(source)
+    if path.suffix == ".jsonl":
+        return list(_of_lines(path))
+    grid = GridDirectory(path)
+    plan = grid.plan()
+    if plan is not None:
+        found = ((cell, RunDirectory(grid.run_path(cell["name"])).result()) for cell in plan["cells"])
+        return [
+            _checked({**record, "name": cell["name"], "labels": cell["labels"]}, path)
+            for cell, record in found
+            if record is not None
+        ]
+    runs = RunDirectory.within(path)
+    if not runs:
+        return [_of_run(RunDirectory.open(path))]
+    return [_of_run(run) for run in runs if run.summary() is not None]
+
+
+def signature_parts(signature: str) -> dict[str, str]:
+    """What a signature says, by name.
+
+    >>> signature_parts("bleu4|n:1000|decode:sample|split:test")
+    {'bleu4': '', 'n': '1000', 'decode': 'sample', 'split': 'test'}
+    """
+    return dict(part.partition(":")[::2] for part in signature.split("|"))
+
+
+def _of_run(directory: RunDirectory) -> Result:
+    """The stored result where it is of the present model, else one made now."""
+    record = directory.result()
+    if record is None or record.get("model") != directory.best_fingerprint():
+        return build_result(directory)
+    return _checked(record, directory.path)
+
+
+def _of_lines(path: Path) -> Iterator[Result]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}. Check the path.") from None
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise RunError(f"line {number} of {path} is no JSON: {error}.") from None
+        yield _checked(record, f"line {number} of {path}")
+
+
+def _checked(record: Json, where: Path | str) -> Result:
+    if not isinstance(record, dict) or not isinstance(record.get("format"), int) or "group" not in record:
+        raise RunError(f"{where} is not a result. Was it written by `nnrs results --format jsonl`?")
+    if record["format"] > FORMAT:
+        raise RunError(
+            f"{where} has result format {record['format']}; this version of nnrs reads up to {FORMAT}. Update nnrs."
+        )
+    return Result(record)
+
+
+def _group(config: RunConfig, names: Json) -> str:
+    text = json.dumps([config.fingerprint(), names], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _mean(records: Sequence[Json], name: str) -> float:
+    return fmean(record[name] for record in records)
+
+
+def _current(directory: RunDirectory, name: str, model: str | None) -> list[Json]:
+    """The stored lines that are of the present model."""
+    return [record for record in directory.records(name) if model in (None, record.get("model"))]
+
+
+def _without_model(score: Json) -> Json:
+    return {name: value for name, value in score.items() if name != "model"}
+
+
+def _samples(generations: Sequence[Json]) -> list[Json]:
+    """A few continuations, spread evenly: of the same prefixes for every run of one text and request."""
+    key = generations[0]["key"] if generations else ""
+    made = [record for record in generations if record["key"] == key]
+    count = min(SAMPLES, len(made))
+    decode = signature_parts(key).get("decode", "")
+    return [
+        {**{name: made[at][name] for name in ("prefix", "gold", "generated")}, "decode": decode}
+        for at in (index * len(made) // count for index in range(count))
+    ]

@@ -1,0 +1,144 @@
+"""The folder of a grid: the only module that knows the names of what lies beside its run directories.
+
+Processes that share a folder agree through the kernel's locks, which a process loses when it dies, however it dies.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nnrs.errors import RunError
+from nnrs.run_directory import Json, explained, write_atomically
+
+
+class Claim:
+    """The right to work on one cell, until it is released or its process ends."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def release(self) -> None:
+        """Let others have it."""
+        os.close(self._handle)  # and with it the lock
+
+
+class GridDirectory:
+    """The files of one grid."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @property
+    def explorer_path(self) -> Path:
+        """What the page's explorers need."""
+        return self.path / "explorer.json"
+
+    @property
+    def report_path(self) -> Path:
+        """Where the page goes."""
+        return self.path / "report.html"
+
+    @property
+    def runs_path(self) -> Path:
+        """Where the run directories are."""
+        return self.path / "runs"
+
+    def run_path(self, name: str) -> Path:
+        """The run directory of a cell."""
+        return self.runs_path / name
+
+    def plan(self) -> Json | None:
+        """What `write_plan` was given, or None where there is no plan."""
+        path = self.path / "plan.json"
+        if not path.is_file():
+            return None
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"cannot read {path}: {error}.") from None
+        if not isinstance(values, dict):
+            raise RunError(f"{path} is damaged: a JSON object was expected.")
+        return values
+
+    def write_plan(self, plan: Json) -> None:
+        """The plan, in place of the one before."""
+        text = json.dumps(plan, ensure_ascii=False, indent=1) + "\n"
+        write_atomically(self.path / "plan.json", lambda path: _write(path, text))
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """The folder, made where it is not there, for this process alone while the context lasts.
+
+        One that holds something else than a grid is refused.
+        """
+        with explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            folder = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            with explained(self.path):
+                others = [path.name for path in self.path.iterdir() if not path.name.startswith(".")]
+            if others and "plan.json" not in others:
+                raise RunError(
+                    f"{self.path} holds {sorted(others)[0]} and no plan.json: it is no grid's folder. "
+                    "Choose another --out."
+                )
+            yield
+        finally:
+            os.close(folder)  # and with it the lock
+
+    def claim(self, name: str) -> Claim | None:
+        """The right to work on a cell, or None where another process has it."""
+        path = self.path / "claims" / name
+        with explained(path):
+            path.parent.mkdir(exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        except OSError as error:
+            os.close(handle)
+            raise RunError(f"cannot lock {path}: {error.strerror}. Use a file system with locks.") from None
+        return Claim(handle)
+
+    def is_claimed(self, name: str) -> bool:
+        """Whether some process works on a cell at this moment."""
+        claim = self.claim(name)
+        if claim:
+            claim.release()
+        return claim is None
+
+    def add_failure(self, record: Json) -> None:
+        """A line about a try that failed; lines of several processes do not mix."""
+        path = self.path / "failures.jsonl"
+        line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
+        with explained(path), path.open("ab", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(line)
+            os.fsync(file.fileno())
+
+    def failures(self) -> list[Json]:
+        """Every line so far; one that a kill tore is left out."""
+        path = self.path / "failures.jsonl"
+        if not path.is_file():
+            return []
+        with explained(path, "read"):
+            lines = path.read_text(encoding="utf-8").split("\n")
+        return [record for record in map(_parsed, lines) if record is not None]
+
+
+def _parsed(line: str) -> Json | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
