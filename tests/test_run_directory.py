@@ -1,6 +1,7 @@
 """The files of a run: whole or not there, two checkpoints and their best, and errors that name the file."""
 
 import json
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -307,11 +308,63 @@ def test_a_summary_is_there_when_the_run_is_finished(run):
 
 def test_lines_are_replaced_by_those_with_the_same_field_and_no_others(run):
     first = [{"key": "a", "words": ["ö"]}, {"key": "b", "words": ["one"]}, {"key": "b", "words": ["two"]}]
-    run.replace("generations", "key", first)
+    run.replace("generations", "key", {"a", "b"}, first)
     assert run.records("generations") == first
-    run.replace("generations", "key", [{"key": "b", "words": ["three"]}])
+    assert run.records("generations", key="b") == first[1:]
+    assert run.records("generations", key="b", words=["two"]) == first[2:]
+    assert run.records("generations", key="c") == run.records("generations", other=None) == []
+    run.replace("generations", "key", {"b"}, [{"key": "b", "words": ["three"]}])
     assert run.records("generations") == [first[0], {"key": "b", "words": ["three"]}]
+    run.replace("generations", "key", {"a"}, [])
+    assert run.records("generations") == [{"key": "b", "words": ["three"]}]
     assert names(run) == ["config.json", "generations.jsonl"]
+
+
+def test_lines_are_written_and_read_one_by_one_and_a_failure_leaves_those_there_were(run):
+    class Line(dict):
+        """A dictionary that can be watched."""
+
+    alive = weakref.WeakValueDictionary()
+    most = []
+
+    def lines(count):
+        for number in range(count):
+            line = Line(key="a", number=number)
+            alive[number] = line
+            most.append(len(alive))
+            yield line
+
+    run.replace("generations", "key", {"a"}, lines(50))
+    assert max(most) <= 2  # the one that is written, and the one that is made
+    assert [record["number"] for record in run.each("generations")] == list(range(50))
+    assert next(run.each("generations", number=3)) == {"key": "a", "number": 3}
+
+    def broken():
+        yield {"key": "a", "number": 0}
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(RunError, match=r"cannot write .*generations\.jsonl: No space left on device"):
+        run.replace("generations", "key", {"a"}, broken())
+    assert len(run.records("generations")) == 50
+    assert names(run) == ["config.json", "generations.jsonl"]
+
+
+def test_scores_are_those_of_the_model_as_it_is_now(run):
+    def put(signature, model):
+        run.replace("scores", "signature", {signature}, [{"signature": signature, "model": model}])
+
+    save(run, 1, best=True)
+    put("ppl", run.best_fingerprint())
+    put("bleu4", run.best_fingerprint())
+    assert [score["signature"] for score in run.scores()] == ["ppl", "bleu4"]
+    save(run, 2, best=True)  # trained further
+    assert run.scores() == []
+    put("ppl", run.best_fingerprint())
+    assert [score["signature"] for score in run.scores()] == ["ppl"]
+    assert len(run.records("scores")) == 2  # nothing is lost
+    for path in run.path.glob("best-*"):
+        path.unlink()
+    assert len(run.scores()) == 2  # nothing says which is the present one
 
 
 def test_the_best_model_has_a_fingerprint_that_outlives_its_tensors(run):
@@ -328,7 +381,9 @@ def test_the_best_model_has_a_fingerprint_that_outlives_its_tensors(run):
 
 def test_lines_that_are_replaced_at_the_same_time_are_all_kept(run):
     def put(number):
-        RunDirectory(run.path).replace("scores", "signature", [{"signature": f"ppl|seed:{number}"}])
+        RunDirectory(run.path).replace(
+            "scores", "signature", {f"ppl|seed:{number}"}, [{"signature": f"ppl|seed:{number}"}]
+        )
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(put, range(40)))

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -163,23 +163,44 @@ class RunDirectory:
             file.flush()
             os.fsync(file.fileno())
 
-    def records(self, name: str) -> list[Json]:
-        """The lines of `metrics`, `timing`, `generations` or `scores`; a torn last line is left out."""
-        path = self._lines_path(name)
-        if not path.is_file():
-            return []
-        try:
-            lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-            return [json.loads(line) for line in lines]
-        except (OSError, ValueError) as error:
-            raise RunError(f"cannot read {path}: {error}.") from None
+    def records(self, name: str, **wanted: Any) -> list[Json]:
+        """The lines of `metrics`, `timing`, `generations` or `scores`, or those of them that say what is wanted."""
+        return list(self.each(name, **wanted))
 
-    def replace(self, name: str, field: str, records: Sequence[Json]) -> None:
-        """Put lines into `generations` or `scores`, in place of those with the same `field`, all at once."""
-        replaced = {record[field] for record in records}
-        with self._alone():
-            kept = [record for record in self.records(name) if record.get(field) not in replaced]
-            self._write_lines(name, [*kept, *records])
+    def each(self, name: str, **wanted: Any) -> Iterator[Json]:
+        """The same one by one, so that only one is held at a time. A torn last line is left out."""
+        return (record for _, record in self._lines(name) if wanted.items() <= record.items())
+
+    def replace(self, name: str, field: str, values: Collection[str], records: Iterable[Json]) -> None:
+        """Put lines into `generations` or `scores`, in place of those whose `field` has one of `values`, all at once.
+
+        The records are taken one by one and kept on disk, however many they are.
+        """
+        path = self._lines_path(name)
+        with (
+            explained(path),
+            tempfile.TemporaryFile("w+", encoding="utf-8", dir=self.path) as fresh,  # gone, whatever happens
+        ):
+            fresh.writelines(json.dumps(record) + "\n" for record in records)
+
+            def merge(temporary: Path) -> None:
+                fresh.seek(0)
+                with temporary.open("w", encoding="utf-8") as file:
+                    file.writelines(
+                        line for line, record in self._lines(name) if record.get(field) not in values
+                    )
+                    shutil.copyfileobj(fresh, file)
+
+            with self._alone():
+                write_atomically(path, merge)
+
+    def scores(self) -> list[Json]:
+        """The scores of the model as it is now; those of an earlier one, before it was trained further, are not.
+
+        Where nothing says which model is the present one (it was not copied along), all of them.
+        """
+        model = self.best_fingerprint()
+        return self.records("scores", model=model) if model else self.records("scores")
 
     def write_summary(self, summary: Json) -> None:
         """The result of a finished run."""
@@ -342,6 +363,17 @@ class RunDirectory:
 
     def _lines_path(self, name: str) -> Path:
         return self.path / f"{name}.jsonl"
+
+    def _lines(self, name: str) -> Iterator[tuple[str, Json]]:
+        """The whole lines of a file, as they stand and as what they say; none where there is no file."""
+        path = self._lines_path(name)
+        if not path.is_file():
+            return
+        try:
+            with path.open(encoding="utf-8") as file:
+                yield from ((line, json.loads(line)) for line in file if line.endswith("\n"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"cannot read {path}: {error}.") from None
 
     def _write_lines(self, name: str, records: Sequence[Json]) -> None:
         text = "".join(json.dumps(record) + "\n" for record in records)

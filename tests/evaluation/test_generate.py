@@ -38,6 +38,8 @@ def test_a_row_is_continued_the_same_in_any_batch(make_model, decoding, monkeypa
     at_once = generate(model, given, length=5, decoding=decoding, seed=3)
     monkeypatch.setattr(generating, "ROWS", 2)
     assert torch.equal(at_once, generate(model, given, length=5, decoding=decoding, seed=3))
+    some = generate(model, given[3:6], length=5, decoding=decoding, seed=3, place=3)
+    assert torch.equal(at_once[3:6], some)
 
 
 @pytest.mark.parametrize("decoding", DECODINGS.values(), ids=DECODINGS)

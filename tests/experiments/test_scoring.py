@@ -16,6 +16,7 @@ from nnrs.errors import ConfigError, DataError, RunError
 from nnrs.evaluation import exposure
 from nnrs.evaluation.evaluate import text_perplexity
 from nnrs.evaluation.generate import DECODINGS, generate, teacher_forced
+from nnrs.experiments import generations
 from nnrs.experiments.config import RunConfig
 from nnrs.experiments.generations import cut
 from nnrs.experiments.prepare import Text
@@ -205,6 +206,47 @@ def test_text_of_an_earlier_model_is_made_anew_and_replaces_it(run):
     assert [record["generated"] for record in after] != [record["generated"] for record in before]
 
 
+def test_scores_of_an_earlier_model_are_kept_but_no_longer_the_runs(run):
+    directory = RunDirectory(run)
+    earlier = scores_of(run, "perplexity", "bleu")
+    assert [record["value"] for record in directory.scores()] == [score.value for score in earlier]
+    tensors, state = directory.best()
+    changed = {name: tensor * 0.5 for name, tensor in tensors.items()}
+    directory.write_best(changed, {**state, "step": state["step"] + 1})
+    assert directory.scores() == []
+    [now] = scores_of(run, "perplexity")
+    assert [record["value"] for record in directory.scores()] == [now.value]
+    assert now.value != earlier[0].value
+    assert len(directory.records("scores")) == len(
+        earlier
+    )  # ppl was replaced, bleu is still the earlier one's
+
+
+def test_text_is_made_a_block_at_a_time_and_goes_to_disk_before_the_next(run, monkeypatch):
+    monkeypatch.setattr(generations, "ROWS", 20)
+    model, read, written = nnrs.load(run).model, [], []
+    real = generations.generate
+
+    def watched(model, prefixes, **settings):
+        read.append((len(prefixes), len(written)))
+        return real(model, prefixes, **settings)
+
+    def replace(self, name, field, values, records):
+        for record in records if name == "generations" else ():
+            written.append(record["generated"])
+        raise RunError("cannot write.")
+
+    whole = generate(model, cut(ids_of(run), Request(**SHORT))[0], length=9, decoding=DECODINGS["sample"])
+    monkeypatch.setattr(generations, "generate", watched)
+    monkeypatch.setattr(RunDirectory, "replace", replace)
+    scores_of(run, "bleu")
+    assert len(whole) > 40
+    # A block is made when all before it have been written; and no block is larger than what is continued at once.
+    expected = [(min(20, len(whole) - first), first) for first in range(0, len(whole), 20)]
+    assert read[: len(expected)] == expected
+    assert written == [nnrs.load(run).vocabulary.decode(row) for row in whole.tolist()]  # as if made at once
+
+
 def test_sentences_of_another_text_are_told_apart_and_made_anew_when_it_changes(run, trained, tmp_path):
     other = tmp_path / "other.txt"
     lines = (trained / "text.txt").read_text().splitlines(keepends=True)
@@ -317,7 +359,7 @@ def test_where_nothing_can_be_written_the_scores_are_given_all_the_same(run, mon
     expected, heard = scores_of(run, "bleu"), []
     (run / "generations.jsonl").unlink()
 
-    def refuse(self, name, field, records):
+    def refuse(self, name, field, values, records):
         raise RunError(f"cannot write {name}.")
 
     monkeypatch.setattr(RunDirectory, "replace", refuse)

@@ -87,10 +87,12 @@ def generate(
     decoding: Decoding,
     seed: int = 0,
     end_id: int | None = None,
+    place: int = 0,
 ) -> Int[Tensor, "n length"]:
     """A continuation of `length` tokens for each prefix; after an `end_id`, nothing but `end_id`.
 
-    What a row gets depends on its prefix, its place and the seed, not on how many rows are continued at once.
+    What a row gets depends on its prefix, its place and the seed, not on how many rows are continued at once: of many
+    prefixes some can be continued alone, `place` being that of their first.
     """
     if length < 1 or prefixes.shape[1] < 1:
         raise ConfigError(f"length and prefix must be at least 1, got {length} and {prefixes.shape[1]}.")
@@ -100,13 +102,13 @@ def generate(
         if decoding.width > 1:
             made.append(_beam_search(model, block, length, decoding, end_id))
         else:
-            places = slice(first, first + len(block))
-            made.append(_sampled(model, block, length, decoding, seed, end_id, places, len(prefixes)))
+            places = slice(place + first, place + first + len(block))
+            made.append(_sampled(model, block, length, decoding, seed, end_id, places))
     return torch.cat(made).to(prefixes.device) if made else prefixes.new_empty(0, length)
 
 
 def draws(seed: int, step: int, rows: int, device: torch.device) -> Float[Tensor, " rows"]:
-    """The random numbers that decide one step, one for each row."""
+    """The random numbers that decide one step, one for each row; those of more rows begin with those of fewer."""
     return Random(seed, Stream.TEXT, step, device=device).uniform(rows)
 
 
@@ -130,12 +132,11 @@ def _sampled(
     seed: int,
     end_id: int | None,
     places: slice,
-    total: int,
 ) -> Tensor:
     logits, memory = read(model, prefixes, last=True)
     tokens: list[Tensor] = []
     for step in range(length):
-        chosen = decoding.choose(logits[:, -1], draws(seed, step, total, prefixes.device)[places])
+        chosen = decoding.choose(logits[:, -1], draws(seed, step, places.stop, prefixes.device)[places])
         if end_id is not None and tokens:
             chosen = torch.where(tokens[-1] == end_id, end_id, chosen)
         tokens.append(chosen)

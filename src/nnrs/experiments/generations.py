@@ -1,5 +1,7 @@
 """Text that a run's model makes of gold prefixes: made once, kept with the run, read from there."""
 
+from collections.abc import Iterable, Iterator
+from sys import intern
 from typing import NamedTuple
 
 import torch
@@ -7,8 +9,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nnrs.errors import DataError, RunError
-from nnrs.evaluation.generate import DECODINGS, generate, teacher_forced
+from nnrs.evaluation.generate import DECODINGS, ROWS, generate, teacher_forced
 from nnrs.experiments.subject import TEACHER_FORCED, Request, Subject
+from nnrs.models.base import SequenceModel
 from nnrs.run_directory import Json
 
 
@@ -53,17 +56,20 @@ def continuations(subject: Subject, split: str, name: str) -> Continuations:
 
 
 def _continuations(subject: Subject, split: str, name: str) -> Continuations:
-    asked = subject.request
+    asked, directory = subject.request, subject.directory
     on = f"|on:{subject.other.name}" if subject.other else ""
     key = (
         f"n:{asked.sentences}|len:{asked.length}|decode:{decoding_label(name)}|prefix:{asked.prefix}"
         f"|text-seed:{asked.seed}|split:{split}{on}"
     )
-    stored = [record for record in subject.directory.records("generations") if record.get("key") == key]
-    if not stored or not _is_current(subject, split, stored[0]):
-        stored = _make(subject, split, name, key)
-        subject.store("generations", "key", stored)
-    return Continuations([record["gold"] for record in stored], [record["generated"] for record in stored])
+    first = next(directory.each("generations", key=key), None)
+    if first and _is_current(subject, split, first):
+        return _as_words(directory.each("generations", key=key))
+    model = _model(subject, key)
+    kept = subject.store("generations", "key", {key}, _made(subject, model, split, name, key))
+    return _as_words(
+        directory.each("generations", key=key) if kept else _made(subject, model, split, name, key)
+    )
 
 
 def _is_current(subject: Subject, split: str, record: Json) -> bool:
@@ -71,20 +77,33 @@ def _is_current(subject: Subject, split: str, record: Json) -> bool:
     return model in (None, record["model"]) and record["text"] == subject.text_fingerprint(split)
 
 
-def _make(subject: Subject, split: str, name: str, key: str) -> list[Json]:
+def _as_words(records: Iterable[Json]) -> Continuations:
+    """What the lines hold, each word once in memory, however often it is said."""
+    both = Continuations([], [])
+    for record in records:
+        both.gold.append([intern(word) for word in record["gold"]])
+        both.generated.append([intern(word) for word in record["generated"]])
+    return both
+
+
+def _model(subject: Subject, key: str) -> SequenceModel:
     try:
-        model = subject.loaded.model
+        return subject.loaded.model
     except RunError as error:
         raise RunError(f"no stored text is of {key}, and none can be made: {error}") from None
-    prefixes, gold = cut(subject.ids(split), subject.request)
-    if name == TEACHER_FORCED:
-        made = teacher_forced(model, prefixes, gold)
-    else:
-        length, seed = subject.request.length, subject.request.seed
-        made = generate(model, prefixes, length=length, decoding=DECODINGS[name], seed=seed)
+
+
+def _made(subject: Subject, model: SequenceModel, split: str, name: str, key: str) -> Iterator[Json]:
+    """A line for each sentence; they are made as they are taken, so many at once as the model continues at once."""
+    asked, (prefixes, gold) = subject.request, cut(subject.ids(split), subject.request)
     decode, text = subject.vocabulary.decode, subject.text_fingerprint(split)
-    rows = zip(prefixes.tolist(), gold.tolist(), made.tolist(), strict=True)
-    return [
-        {"key": key, "prefix": decode(a), "gold": decode(b), "generated": decode(c), "text": text}
-        for a, b, c in rows
-    ]
+    for first in range(0, len(prefixes), ROWS):
+        before, behind = prefixes[first : first + ROWS], gold[first : first + ROWS]
+        if name == TEACHER_FORCED:
+            made = teacher_forced(model, before, behind)
+        else:
+            how = DECODINGS[name]
+            made = generate(model, before, length=asked.length, decoding=how, seed=asked.seed, place=first)
+        for row in zip(before.tolist(), behind.tolist(), made.tolist(), strict=True):
+            words = dict(zip(("prefix", "gold", "generated"), map(decode, row), strict=True))
+            yield {"key": key, **words, "text": text}

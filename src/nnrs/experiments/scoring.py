@@ -43,7 +43,8 @@ def evaluate_run(
     for split in request.splits:
         for name in metrics:
             made = list(METRICS[name](subject, split))
-            subject.store("scores", "signature", [score.as_dict() for score in made])
+            records = [score.as_dict() for score in made]
+            subject.store("scores", "signature", {record["signature"] for record in records}, records)
             scores += made
     if not scores:
         raise DataError(

@@ -1,6 +1,6 @@
 """A run that is being evaluated: what a metric may ask of it, read when it is first asked for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -126,10 +126,15 @@ class Subject:
         run = self.config.signature(names["corpus"], names["vectors"])
         return "|".join([*before, *on, f"split:{split}", *after, run])
 
-    def store(self, name: str, field: str, records: Sequence[Json]) -> None:
-        """Keep records of the present model in the run directory; where that cannot be written, say so and go on."""
+    def store(self, name: str, field: str, values: Collection[str], records: Iterable[Json]) -> bool:
+        """Keep records of the present model in the run directory, in place of those whose `field` has these values.
+
+        Where that cannot be written, say so and go on; gives whether they are kept.
+        """
         model = self.directory.best_fingerprint()
         try:
-            self.directory.replace(name, field, [{**record, "model": model} for record in records])
+            self.directory.replace(name, field, values, ({**record, "model": model} for record in records))
         except RunError as error:
             self.note(f"{name} are not kept: {error}")
+            return False
+        return True
