@@ -1,0 +1,241 @@
+"""Findings in words, from results whose differences are known."""
+
+import json
+import math
+
+import pytest
+
+from nnrs.experiments.config import DataConfig, RunConfig
+from nnrs.experiments.findings import NOTHING, findings
+from nnrs.experiments.groups import grouped
+from nnrs.experiments.store import Result
+from nnrs.models.base import ModelConfig
+from nnrs.policies.methods import METHODS, PolicyConfig
+from nnrs.schedules import Schedule
+
+# What a seed brings to every method alike, and what is left of it in each.
+SHARED = [0.00, 0.05, -0.04, 0.02, 0.07, -0.06, 0.01, 0.03]
+NOISE = [0.001, -0.002, 0.0015, 0.0005, -0.001, 0.002, -0.0005, 0.0]
+
+
+def policy(method: str, rate: Schedule | None = None) -> PolicyConfig:
+    names = {"prediction_rate", "neighbor_rate"} - {*METHODS[method].unused_settings()}
+    return PolicyConfig(method=method, **dict.fromkeys(names, rate or Schedule()))
+
+
+def result(method: str, seed: int, nats: float, **more: object) -> Result:
+    """A result as the store gives it, reduced to what findings read."""
+    config = RunConfig(policy=more.pop("policy", policy(method)), seed=seed, **more.pop("config", {}))
+    names = {"corpus": more.pop("corpus", "ptb"), "vectors": None}
+    scores = [
+        {"metric": key.split("|")[0], "value": value, "signature": _signature(key)}
+        for key, value in more.pop("scores", {}).items()
+    ]
+    return Result(
+        {
+            "labels": {"method": method, **more.pop("labels", {})},
+            "seed": seed,
+            "config": config.as_dict(),
+            "names": names,
+            "group": f"{config.fingerprint()}{names}",
+            "valid_nats": more.get("valid", nats + 0.05),
+            "test_nats": nats,
+            "valid_perplexity": math.exp(more.get("valid", nats + 0.05)),
+            "test_perplexity": math.exp(nats),
+            "scores": scores,
+        }
+    )
+
+
+def _signature(key: str) -> str:
+    metric, split, *decode = key.split("|")
+    return "|".join([metric, *(f"decode:{word}" for word in decode), f"split:{split}"])
+
+
+def series(method: str, effect: float, seeds: int, **more: object) -> list[Result]:
+    """Runs of one method that lie `effect` above what their seeds bring."""
+    turn = len(method)  # so that methods do not share their noise
+    return [
+        result(method, seed + 1, 4.3 + SHARED[seed] + effect + NOISE[(seed + turn) % 8], **more)
+        for seed in range(seeds)
+    ]
+
+
+def test_eight_seeds_show_an_effect_and_say_how_large_it_is():
+    found = findings([*series("mle", 0.0, 8), *series("nnrs", -0.02, 8)])
+    [item] = found.contrasts
+    assert item.verdict == "better"
+    assert item.holm_p == 2 / 256
+    assert item.percent == pytest.approx(100 * (math.exp(-0.02) - 1), abs=0.05)
+    [sentence] = found.sentences
+    assert sentence.startswith("nnrs is better than mle: test perplexity ")
+    assert "% lower (95 % interval" in sentence
+    assert sentence.endswith("8 seeds, p = 0.008 after Holm over 1 contrast).")
+
+
+def test_five_seeds_can_only_make_it_probable_and_the_findings_say_so():
+    found = findings([*series("mle", 0.0, 5), *series("nnrs", -0.02, 5), *series("ss", -0.01, 5)])
+    assert [item.verdict for item in found.contrasts] == ["probably better", "probably better"]
+    assert found.sentences[0].startswith("nnrs is probably better than mle")
+    assert found.sentences[-1] == (
+        "With 5 seeds the exact test cannot give a p below 0.062, so none of 2 contrasts could pass; "
+        "from 7 seeds on one could."
+    )
+
+
+def test_no_difference_is_an_answer():
+    found = findings([*series("mle", 0.0, 8), *series("nnrs", 0.0, 8)])
+    assert found.contrasts[0].verdict == "no difference found"
+    assert found.sentences[0].startswith("No difference found between nnrs and mle: test perplexity ")
+    assert " lower" in found.sentences[0]
+    assert " higher" in found.sentences[0]  # the interval has both
+
+
+def test_a_method_that_harms_is_called_worse():
+    found = findings([*series("mle", 0.0, 8), *series("tprs", 0.1, 8)])
+    assert found.sentences[0].startswith("tprs is worse than mle")
+    assert "% higher" in found.sentences[0]
+
+
+def test_one_seed_decides_nothing():
+    found = findings([*series("mle", 0.0, 1), *series("nnrs", -0.3, 1)])
+    assert found.contrasts[0].verdict == "no difference found"
+    assert found.contrasts[0].interval is None
+    assert found.sentences[-1].startswith("One seed decides nothing")
+    assert "interval" not in found.sentences[0]
+
+
+def test_pairs_are_those_named_in_advance_and_what_is_left_is_compared_with_mle():
+    methods = ["mle", "ss", "nnrs", "ss-nnrs", "shuffled", "unigram", "tprs", "gsns"]
+    found = findings([run for method in methods for run in series(method, 0.0, 3)])
+    assert [(item.ours, item.theirs) for item in found.contrasts] == [
+        ("nnrs", "mle"),
+        ("ss", "mle"),
+        ("ss-nnrs", "ss"),
+        ("nnrs", "unigram"),
+        ("nnrs", "shuffled"),
+        ("nnrs", "tprs"),
+        ("gsns", "mle"),
+    ]
+    assert {item.family for item in found.contrasts} == {7}
+    alone = findings([*series("ss-nnrs", 0.0, 3), *series("mle", 0.0, 3)])
+    assert [(item.ours, item.theirs) for item in alone.contrasts] == [("ss-nnrs", "mle")]
+
+
+def test_of_several_settings_the_one_named_in_advance_is_compared_else_the_best_on_validation():
+    named, static = policy("nnrs"), policy("nnrs", Schedule("static", 0.0, 0.2))
+    linear = policy("nnrs", Schedule("linear", 0.0, 0.2))
+    mle = series("mle", 0.0, 8)
+    of = {
+        "exponential": series("nnrs", -0.01, 8, policy=named, labels={"schedule": "exponential"}),
+        "static": series("nnrs", -0.05, 8, policy=static, labels={"schedule": "static"}),
+        "linear": series("nnrs", -0.03, 8, policy=linear, labels={"schedule": "linear"}),
+    }
+    chosen = findings([*mle, *of["static"], *of["exponential"]])
+    assert chosen.contrasts[0].ours == "exponential"
+    assert chosen.sentences[0] == "nnrs was trained in 2 ways; compared is exponential, as named in advance."
+    chosen = findings([*mle, *of["linear"], *of["static"]])
+    assert chosen.contrasts[0].ours == "static"
+    assert chosen.sentences[0] == "nnrs was trained in 2 ways; compared is static, the best on validation."
+
+
+def test_the_choice_never_looks_at_the_test_split():
+    static = policy("nnrs", Schedule("static", 0.0, 0.2))
+    linear = policy("nnrs", Schedule("linear", 0.0, 0.2))
+    good_test = [
+        result("nnrs", seed, 4.0, valid=4.5, policy=static, labels={"schedule": "static"}) for seed in (1, 2)
+    ]
+    good_valid = [
+        result("nnrs", seed, 4.4, valid=4.2, policy=linear, labels={"schedule": "linear"}) for seed in (1, 2)
+    ]
+    found = findings([*series("mle", 0.0, 2), *good_test, *good_valid])
+    assert found.contrasts[0].ours == "linear"
+
+
+def test_texts_and_models_are_compared_apart_and_corrected_together():
+    gru = {"config": {"model": ModelConfig.preset("gru", "small")}}
+    runs = [
+        *series("mle", 0.0, 3),
+        *series("nnrs", -0.02, 3),
+        *series("mle", 0.0, 3, corpus="wikitext-2"),
+        *series("nnrs", 0.02, 3, corpus="wikitext-2"),
+        *series("mle", 0.0, 3, **gru),
+        *series("nnrs", 0.0, 3, **gru),
+    ]
+    found = findings(runs)
+    assert [item.ours for item in found.contrasts] == [
+        "nnrs on ptb, lstm",
+        "nnrs on wikitext-2, lstm",
+        "nnrs on ptb, gru",
+    ]
+    assert {item.family for item in found.contrasts} == {3}
+    assert found.contrasts[0].mean < -0.01
+    assert found.contrasts[1].mean > 0.01
+
+
+def test_vocabularies_that_differ_are_never_compared():
+    small = {"config": {"data": DataConfig(max_vocabulary=100)}}
+    assert findings([*series("mle", 0.0, 3), *series("nnrs", 0.0, 3, **small)]).sentences == [NOTHING]
+
+
+def test_seeds_that_one_of_them_lacks_are_left_out():
+    found = findings([*series("mle", 0.0, 8), *series("nnrs", -0.02, 6)])
+    assert found.contrasts[0].seeds == (1, 2, 3, 4, 5, 6)
+
+
+def test_a_result_that_came_twice_counts_once():
+    runs = [*series("mle", 0.0, 3), *series("nnrs", -0.02, 3)]
+    assert [len(group.results) for group in grouped([*runs, *runs])] == [3, 3]
+
+
+def test_other_metrics_are_a_family_of_their_own_in_which_higher_may_be_better():
+    def with_scores(method: str, shift: float) -> list[Result]:
+        return [
+            result(
+                method,
+                seed,
+                4.3 + SHARED[seed - 1],
+                scores={
+                    "bleu4|test|sample": 10.0 + SHARED[seed - 1] + shift + NOISE[seed - 1] * (shift + 1),
+                    "bleu4|valid|sample": 50.0,  # not the test split
+                    "self-bleu4|test|sample": 8.0 + NOISE[seed - 1],
+                    "excess-nats-h1|test|sample": 99.0 * shift,
+                    "excess-nats-h10|test|sample": 0.5 + shift / 10 + NOISE[seed - 1] * (shift + 1),
+                    "recovery-nats-1|test|sample": 1.0,  # no headline
+                },
+            )
+            for seed in range(1, 9)
+        ]
+
+    found = findings([*with_scores("mle", 0.0), *with_scores("nnrs", 1.0)])
+    by_metric = {item.metric: item for item in found.others}
+    assert list(by_metric) == [
+        "bleu4|test|sample",
+        "self-bleu4|test|sample",
+        "excess-nats-h10|test|sample",
+    ]
+    assert {item.family for item in found.others} == {3}
+    assert {item.family for item in found.contrasts} == {1}
+    assert by_metric["bleu4|test|sample"].verdict == "better"
+    assert by_metric["excess-nats-h10|test|sample"].verdict == "worse"
+    assert by_metric["self-bleu4|test|sample"].verdict == "no difference found"
+    assert by_metric["bleu4|test|sample"].mean == pytest.approx(1.0, abs=0.01)
+    assert "nnrs is better than mle in bleu4 (1.00 higher" in found.sentences[-1]
+
+
+def test_words_are_never_causal_or_triumphant():
+    runs = [run for method in ("mle", "ss", "nnrs") for run in series(method, -0.02 * len(method), 8)]
+    said = " ".join(findings(runs).sentences).lower()
+    for word in ("because", "due to", "cause", "outperform", "superior", "significant", "prove", "winner"):
+        assert word not in said
+
+
+def test_findings_are_json_with_the_numbers_behind_the_words():
+    found = findings([*series("mle", 0.0, 8), *series("nnrs", -0.02, 8)])
+    record = json.loads(json.dumps(found.as_dict()))
+    assert record["contrasts"][0]["holm_p"] == 2 / 256
+    assert (
+        record["contrasts"][0]["interval"][0]
+        < record["contrasts"][0]["mean"]
+        < record["contrasts"][0]["interval"][1]
+    )
