@@ -6,7 +6,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nnrs.errors import RunError
 from nnrs.evaluation.evaluate import text_perplexity
 from nnrs.experiments import together
 from nnrs.experiments.config import RunConfig
@@ -96,13 +95,3 @@ def test_runs_of_a_real_fleet_also_stopped_and_resumed_are_those_made_alone(tmp_
         for path in (ours, alone.directory.path):
             (path / "timing.jsonl").unlink()
         assert_same(ours, alone.directory.path)
-
-
-def test_a_gpu_that_is_full_is_named_in_one_line(tmp_path, batched, monkeypatch):
-    def full(trainers, valid):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(fleet, "Fleet", full)
-    runs = start_together(configs(tmp_path / "text.txt"), tmp_path / "fleet", ["first", "second"], CPU)
-    with pytest.raises(RunError, match=r"2 runs do not fit the GPU's memory.*--batch-size"):
-        finish_together(runs, [(), ()], lambda: False)

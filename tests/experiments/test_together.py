@@ -23,6 +23,7 @@ from nnrs.experiments.together import finish_together, resume_together, start_to
 from nnrs.metrics.perplexity import Perplexity
 from nnrs.neighbors.table import NeighborTable
 from nnrs.run_directory import RunDirectory
+from nnrs.training.loop import Trainer
 
 CPU = torch.device("cpu")
 EPOCHS, WINDOWS = 3, 6  # 54 lines of 9 tokens in 8 rows: 60 columns, 10 at a time
@@ -335,15 +336,21 @@ class FleetInStep:
     """Does what a fleet promises, one member at a time."""
 
     made: ClassVar[list[list[int]]] = []
+    stood: ClassVar[list[int]] = []  # the step that each began at
     scored: ClassVar[list[int]] = []
     room = 1000
 
     def __init__(self, trainers, valid):
         positions = {(t.live.position.epoch, t.live.position.window, t.live.position.step) for t in trainers}
         assert len(positions) == 1
+        self.stood.append(trainers[0].live.position.step)
         assert len({(t.model.config.units, t.config) for t in trainers}) == 1
         self.trainers, self.valid, self.failures = trainers, valid, {}
         self.made.append([trainer.seed for trainer in trainers])
+        self.take_memory("made")
+
+    def take_memory(self, moment):
+        """What a GPU that is full refuses."""
 
     def fit(self):
         while running := [
@@ -354,6 +361,7 @@ class FleetInStep:
                 for trainer, epoch in zip(running, epochs, strict=True):
                     trainer.train_window(trainer.windows[index], epoch.rates)
                     trainer.live.position.window = index + 1
+                self.take_memory(f"after window {running[0].live.position.step}")
                 if running[0].should_stop():
                     for trainer in running:
                         trainer.save(trainer.live)
@@ -364,9 +372,11 @@ class FleetInStep:
                     trainer.close_epoch(epoch, trainer.validate(trainer.model))
                 except DivergenceError as error:
                     self.failures[self.trainers.index(trainer)] = error
+                self.take_memory(f"epoch {trainer.live.position.epoch} of {trainer.seed} ended")
         return True
 
     def perplexities(self, windows):
+        self.take_memory("scored")
         self.scored.append(windows.num_tokens)
         values = []
         for trainer in self.trainers:
@@ -383,6 +393,7 @@ class FleetInStep:
 def fleets(monkeypatch):
     """Every LSTM is trained in a fleet; the seeds of each fleet that was made."""
     monkeypatch.setattr(FleetInStep, "made", [])
+    monkeypatch.setattr(FleetInStep, "stood", [])
     monkeypatch.setattr(FleetInStep, "scored", [])
     module = SimpleNamespace(
         Fleet=FleetInStep, affordable=lambda trainers, valid: min(len(trainers), FleetInStep.room)
@@ -470,6 +481,49 @@ def test_a_fleet_is_no_larger_than_the_device_affords(text, tmp_path, fleets, mo
     outcomes = finish(begin(seeds(text, 1, 2, 3, 4, epochs=1), tmp_path / "runs"))
     assert fleets == [[1, 2], [3, 4]]  # not three and one
     assert all(outcome.summary for outcome in outcomes)
+
+
+@pytest.mark.parametrize(
+    ("moment", "step"),
+    [
+        ("made", 0),
+        ("after window 3", 0),
+        ("after window 14", 12),
+        ("epoch 2 of 3 ended", 6),  # three are at step 12 by then, and go back with the others
+        ("scored", 18),
+    ],
+)
+def test_runs_too_many_for_the_memory_go_on_from_their_checkpoints_in_smaller_fleets(
+    moment, step, text, tmp_path, alone, fleets, monkeypatch
+):
+    def refuse(fleet, now):
+        if now == moment and len(fleet.trainers) > 2:
+            for trainer in fleet.trainers:  # whatever it broke off in the middle of
+                trainer.model.load_state_dict(
+                    {name: torch.nan * tensor for name, tensor in trainer.model.state_dict().items()}
+                )
+                trainer.policy.end_epoch(1.0)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(FleetInStep, "take_memory", refuse)
+    outcomes = finish(begin(seeds(text, 1, 2, 3, 4, 5), tmp_path / "runs"))
+    assert fleets == [[1, 2, 3, 4, 5], [1, 2], [3, 4], [5]]
+    assert FleetInStep.stood == [0, step, step, step]
+    for outcome in outcomes:
+        assert outcome.summary == outcome.run.directory.summary()
+        assert files(outcome.run.directory.path) == alone(outcome.run.parts.config)
+
+
+@pytest.mark.parametrize("batched", [True, False], ids=["fleet", "alone"])
+def test_a_run_that_is_too_large_for_the_memory_is_named(batched, text, tmp_path, fleets, monkeypatch):
+    def refuse(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(together, "can_batch", lambda config, device: batched)
+    monkeypatch.setattr(FleetInStep, "take_memory", refuse)
+    monkeypatch.setattr(Trainer, "train_window", refuse)
+    with pytest.raises(RunError, match=r"seed-1 does not fit the GPU's memory\. Use a smaller --preset"):
+        finish(begin(seeds(text, 1, 2), tmp_path / "runs"))
 
 
 def test_a_member_that_diverges_leaves_the_fleet_and_the_others_go_on(text, tmp_path, alone, fleets):

@@ -457,8 +457,8 @@ def further(trainer):
 @pytest.mark.parametrize(
     ("topic", "name", "change"),
     [
-        ("model", "three layers", None),
-        ("model", "untied nnrs", None),
+        ("architecture", "three layers", None),
+        ("architecture", "untied nnrs", None),
         ("training", "nnrs", None),
         ("optimizer", "adamw gsns", lambda trainer: setattr(trainer, "config", make_trainer("mle").config)),
         (
@@ -466,7 +466,8 @@ def further(trainer):
             "ss greedy",
             lambda trainer: setattr(trainer, "windows", valid_windows()),
         ),
-        ("position", "ss greedy", further),
+        ("vocabulary", "ss greedy", lambda trainer: setattr(trainer.model, "vocab_size", 24)),
+        ("step", "ss greedy", further),
     ],
 )
 def test_runs_that_disagree_are_refused_by_name(topic, name, change):
@@ -567,6 +568,37 @@ def test_small_models_are_all_affordable_and_trying_it_trains_nothing(names):
     fit_fleet(trainers, "cuda")
     for name, trainer in zip(names, trainers, strict=True):
         assert_same_run(trainer, plainly(name, "cuda")[0])
+
+
+@pytest.mark.parametrize(
+    ("free", "expected"),
+    [
+        (1000, 6),  # 900 are there to be used: 100 for the first, 150 for each of five more, 850 in all
+        (900, 5),  # of 810: 100 + 4 x 150 = 700
+        (100, 1),  # even where one does not fit: training it will say so
+    ],
+)
+def test_as_many_runs_are_affordable_as_the_costliest_two_say(free, expected, monkeypatch):
+    taken = {("ss-nnrs",): 100, ("ss-nnrs", "gsns"): 250}
+    trainers = [make_trainer(name) for name in ("mle", "gsns", "ss-nnrs", "nnrs", "tprs", "unigram")]
+    names = {number: name for name, number in SEED.items()}
+
+    def peak(costly, valid, device):
+        return taken[tuple(names[trainer.seed] for trainer in costly)]
+
+    monkeypatch.setattr(fleet_module, "_peak_bytes", peak)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free - 30, 10**6))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 50)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 20)  # 30 of the reserved are free, too
+    assert affordable(trainers, valid_windows()) == expected
+
+
+def test_one_run_is_affordable_where_two_do_not_fit(monkeypatch):
+    def full(costly, valid, device):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(fleet_module, "_peak_bytes", full)
+    assert affordable([make_trainer("mle"), make_trainer("nnrs")], valid_windows()) == 1
 
 
 def test_learned_tables_of_different_width_train_together(device):

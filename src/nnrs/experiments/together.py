@@ -1,10 +1,10 @@
 """Several runs prepared together and finished side by side: as fleets on a GPU, else one after the other.
 
-A single run is the same with one. What comes out of a run does not depend on its company.
+A single run is the same with one. What comes out of a run does not depend on those beside it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from nnrs.experiments.prepare import Shelf, prepare
 from nnrs.experiments.run import Run, reopened, steps_to_continue
 from nnrs.experiments.writer import Recorder
 from nnrs.run_directory import Json, RunDirectory, folder_at_once
+from nnrs.training.agreement import shared_settings
 from nnrs.training.events import Callback
 
 BATCHED = ("lstm", "gru")  # the models that a fleet can train
@@ -56,8 +57,8 @@ def start_together(
 def resume_together(out: Path, device: torch.device, *, previous: bool = False) -> list[Run]:
     """All runs in `out`: a finished one as it ended, the others from their newest checkpoints (or those before).
 
-    A kill may have come while a fleet was saving. Its members then go back to the newest step that all of them
-    have, to train side by side again.
+    A kill may have come while a fleet was saving. Its runs then go back to the newest step that all of them have, to
+    train side by side again.
     """
     directories = RunDirectory.within(out)
     if not directories:
@@ -78,23 +79,28 @@ def finish_together(
 ) -> list[Outcome]:
     """Train every run to its end and write its summary.json; what became of each, in the order given.
 
-    A run that diverges is left with its last checkpoint while the others go on. Once asked to stop, what is under
-    way is saved and nothing more is begun.
+    A run that diverges is left with its last checkpoint while the others go on. Runs that turn out too many for the
+    GPU's memory go on in smaller fleets from their checkpoints. Once asked to stop, what is under way is saved and
+    nothing more is begun.
     """
     for run, heard in zip(runs, callbacks, strict=True):
         run.trainer.callbacks = (Recorder(run.directory), *heard)
         run.trainer.should_stop = should_stop
     outcomes = {run: Outcome(run, run.directory.summary()) for run in runs if run.finished}
-    for crew in _crews([run for run in runs if run not in outcomes]):
-        if should_stop():
-            break
-        ended = _finish_fleet(crew) if _can_batch(crew[0]) else [_finish_alone(run) for run in crew]
-        outcomes |= {outcome.run: outcome for outcome in ended}
+    most = len(runs)
+    while (waiting := [run for run in runs if run not in outcomes]) and not should_stop():
+        fleet = _next_fleet(waiting, most)
+        ended = _finish(fleet)
+        if ended is None:  # it was measured to fit, and did not
+            _take_back(fleet)
+            most = len(fleet) // 2
+        else:
+            outcomes |= {outcome.run: outcome for outcome in ended}
     return [outcomes.get(run, Outcome(run)) for run in runs]
 
 
 def common_steps(kept: Sequence[Sequence[int]]) -> list[int | None]:
-    """Where members that kept these checkpoints go on so that most train together, none where one kept none.
+    """Where runs that kept these checkpoints go on so that most train together, none where one kept none.
 
     The step that most of them have, and of several such the newest; the rest among themselves likewise.
 
@@ -125,10 +131,10 @@ def _chosen_steps(
     for index, directory in enumerate(directories):
         config = config_of(directory)
         if can_batch(config, device) and not _is_finished(directory):
-            fleets.setdefault(_kin(config, directory.config()["text_sha256"]), []).append(index)
-    for members in fleets.values():
-        shared = common_steps([kept[index] for index in members])
-        for index, step in zip(members, shared, strict=True):
+            fleets.setdefault(_kind(config, directory.config()["text_sha256"]), []).append(index)
+    for indices in fleets.values():
+        shared = common_steps([kept[index] for index in indices])
+        for index, step in zip(indices, shared, strict=True):
             chosen[index] = step
     return chosen
 
@@ -139,48 +145,56 @@ def _is_finished(directory: RunDirectory) -> bool:
     return directory.summary() is not None and len(directory.records("metrics")) == epochs
 
 
-def _crews(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    """Runs that train side by side: as many of a kind as the device can hold, else each alone."""
-    groups: dict[Hashable, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(_company(run) if _can_batch(run) else run, []).append(run)
-    for group in groups.values():
-        while group:
-            crews = -(-len(group) // (_affordable(group) if _can_batch(group[0]) else 1))
-            size = -(-len(group) // crews)  # about the same for each
-            yield group[:size]
-            group = group[size:]
+def _kind(config: RunConfig, text_sha256: str) -> Hashable:
+    """What the runs of a fleet have in common, wherever they stand. The vocabulary is part of the text."""
+    return text_sha256, *shared_settings(config.model, config.training, config.optimizer).values()
 
 
-def _can_batch(run: Run) -> bool:
-    return can_batch(run.parts.config, run.device)
+def _next_fleet(runs: Sequence[Run], most: int) -> list[Run]:
+    """The first run and those that train beside it: as many as the device can hold, and `most`, of its kind."""
+
+    def kind(run: Run) -> Hashable:
+        return _kind(run.parts.config, run.parts.text.fingerprint), run.trainer.live.position.step
+
+    if not can_batch(runs[0].parts.config, runs[0].device):
+        return [runs[0]]
+    alike = [run for run in runs if kind(run) == kind(runs[0])]
+    fleets = -(-len(alike) // min(most, _affordable(alike)))
+    return alike[: -(-len(alike) // fleets)]  # about as many as in the fleets to come
 
 
-def _company(run: Run) -> Hashable:
-    """What the members of a fleet have in common."""
-    position = run.trainer.live.position
-    kin = _kin(run.parts.config, run.parts.text.fingerprint)
-    return kin, position.epoch, position.window, position.step
-
-
-def _kin(config: RunConfig, text_sha256: str) -> Hashable:
-    """What the members of a fleet have in common, wherever they stand. The vocabulary is part of the text."""
-    model = config.model
-    shape = (model.kind, model.units, model.layers, model.tied)
-    return text_sha256, shape, config.training, config.optimizer.name
-
-
-def _affordable(group: Sequence[Run]) -> int:
+def _affordable(runs: Sequence[Run]) -> int:
     from nnrs.training.fleet import affordable
 
-    return affordable([run.trainer for run in group], _valid_windows(group[0]))
+    return affordable([run.trainer for run in runs], _valid_windows(runs[0]))
 
 
 def _valid_windows(run: Run) -> Windows:
     return run.windows_of("valid", run.parts.config.training.valid_streams)
 
 
-def _finish_alone(run: Run) -> Outcome:
+def _finish(runs: Sequence[Run]) -> list[Outcome] | None:
+    """What became of each; None where the GPU's memory does not hold so many."""
+    try:
+        return _batched(runs) if can_batch(runs[0].parts.config, runs[0].device) else [_alone(runs[0])]
+    except torch.OutOfMemoryError:
+        if len(runs) > 1:
+            return None
+        raise RunError(
+            f"{runs[0].directory.path} does not fit the GPU's memory. Use a smaller --preset or --batch-size."
+        ) from None
+
+
+def _take_back(runs: Sequence[Run]) -> None:
+    """Have runs that broke off stand where a resume would find them."""
+    shelf, steps = Shelf(), common_steps([run.directory.steps() for run in runs])
+    for run, step in zip(runs, steps, strict=True):
+        run.start_over(shelf)
+        run.go_back(run.directory.checkpoint(step) if step else None)
+        run.forget_later()
+
+
+def _alone(run: Run) -> Outcome:
     try:
         done = run.trainer.fit()
     except DivergenceError as error:
@@ -193,27 +207,22 @@ def _finish_alone(run: Run) -> Outcome:
     return Outcome(run, run.summarise(run.perplexity("valid"), run.perplexity("test")))
 
 
-def _finish_fleet(crew: Sequence[Run]) -> list[Outcome]:
+def _batched(runs: Sequence[Run]) -> list[Outcome]:
     from nnrs.training.fleet import Fleet
 
     try:
-        fleet = Fleet([run.trainer for run in crew], valid=_valid_windows(crew[0]))
+        fleet = Fleet([run.trainer for run in runs], valid=_valid_windows(runs[0]))
         done = fleet.fit()
-    except torch.OutOfMemoryError:
-        raise RunError(
-            f"{len(crew)} runs do not fit the GPU's memory. Use a smaller --preset or --batch-size, or fewer seeds."
-        ) from None
     finally:
-        for run in crew:
+        for run in runs:
             run.wait()
-    outcomes = [Outcome(run, error=fleet.failures.get(index)) for index, run in enumerate(crew)]
-    if not done:
+    outcomes = [Outcome(run, error=fleet.failures.get(index)) for index, run in enumerate(runs)]
+    survivors = [index for index in range(len(runs)) if index not in fleet.failures]
+    if not done or not survivors:
         return outcomes
-    survivors = [index for index in range(len(crew)) if index not in fleet.failures]
     for index in survivors:
-        crew[index].load_best()
-    if survivors:
-        valid, test = (fleet.perplexities(crew[0].windows_of(split)) for split in ("valid", "test"))
-        for index in survivors:
-            outcomes[index] = Outcome(crew[index], crew[index].summarise(valid[index], test[index]))
+        runs[index].load_best()
+    valid, test = (fleet.perplexities(runs[0].windows_of(split)) for split in ("valid", "test"))
+    for index in survivors:
+        outcomes[index] = Outcome(runs[index], runs[index].summarise(valid[index], test[index]))
     return outcomes

@@ -8,13 +8,14 @@ plain loop (`Trainer.fit`) is the way; this module runs there for tests only.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 
 import torch
 
 from nnrs.batches import Windows
 from nnrs.errors import ConfigError, DivergenceError
+from nnrs.training.agreement import shared_settings
 from nnrs.training.loop import Epoch, Trainer, is_beat, perplexity_of
 from nnrs.training.scorer import Scorer
 from nnrs.training.squad import Squad
@@ -178,19 +179,14 @@ def _squads(trainers: Sequence[Trainer]) -> list[list[int]]:
 
 
 def _check_agreement(trainers: Sequence[Trainer]) -> None:
-    def shared(trainer: Trainer) -> dict[str, object]:
-        model, position = trainer.model.config, trainer.live.position
-        return {
-            "model": (model.label(), model.tied, trainer.model.vocab_size),
-            "training": trainer.config,
-            "optimizer": trainer.optimizer_config.name,
-            "position": (position.epoch, position.window, position.step),
-        }
+    def shared(trainer: Trainer) -> dict[str, Hashable]:
+        settings = shared_settings(trainer.model.config, trainer.config, trainer.optimizer_config)
+        return {**settings, "vocabulary": trainer.model.vocab_size, "step": trainer.live.position.step}
 
     first = shared(trainers[0])
     for trainer in trainers[1:]:
-        if not trainer.windows.equals(trainers[0].windows):
-            raise ConfigError("the runs of a fleet must agree in the text they are trained on.")
         for name, value in shared(trainer).items():
             if value != first[name]:
                 raise ConfigError(f"the runs of a fleet must agree in {name}: {value} is not {first[name]}.")
+        if not trainer.windows.equals(trainers[0].windows):
+            raise ConfigError("the runs of a fleet must agree in the text they are trained on.")
