@@ -324,16 +324,71 @@ def test_exposure_scores_are_points_of_the_curve_that_is_kept_whole(run):
     # 12 steps: 7 after nothing but the model's own tokens, then 5 after 1, 2, ... 5 gold ones.
     wanted = {"excess-nats-h1": 0, "excess-nats-h5": 4, "excess-nats-h7": 6}
     wanted |= {f"recovery-nats-{step}": 6 + step for step in range(1, 6)}
-    assert set(made) == set(wanted) | {"own-accuracy", "rep-4", "distinct-2"}
+    distances = {f"wmd-h{h}" for h in (1, 5, 10, 12)}
+    assert set(made) == set(wanted) | distances | {"own-accuracy", "rep-4", "distinct-2"}
     for name, column in wanted.items():
         assert made[name].value == pytest.approx(excess[column], abs=1e-12)
         assert made[name].interval[0] <= made[name].value <= made[name].interval[1]
     assert made["excess-nats-h1"].value == pytest.approx(0.0, abs=1e-5)  # the history is still gold
     assert made["own-accuracy"].value == pytest.approx(float(seen.own_hits[:, :7].double().mean()))
     assert made["excess-nats-h7"].curve == seen.curve()
-    assert [name for name, score in made.items() if score.curve] == ["excess-nats-h7"]
+    assert [name for name, score in made.items() if score.curve] == ["excess-nats-h7", "wmd-h12"]
     stored = json.loads((run / "scores.jsonl").read_text().splitlines()[2])
     assert (stored["metric"], len(stored["curve"]["own_nats"])) == ("excess-nats-h7", 12)
+
+
+def test_the_distance_to_the_gold_text_is_told_step_by_step(run, plain_run):
+    made, whole = by_name(scores_of(run, "exposure")), by_name(scores_of(run, "wmd"))["wmd"]
+    last = made["wmd-h9"]
+    assert (last.value, last.signature) == (whole.value, whole.signature)
+    assert last.interval == pytest.approx(whole.interval)
+    assert [len(row) for row in last.curve.values()] == [9] * 4
+    assert made["wmd-h5"].value == last.curve["wmd"][4] != last.value
+    heard = []
+    without = by_name(scores_of(plain_run, "exposure", note=heard.append))
+    assert f"{plain_run}: wmd by step left out, for the run has no word vectors (--vectors)" in heard
+    assert not any(name.startswith("wmd") for name in without)
+
+
+def test_errors_accumulate_against_a_named_oracle(run, plain_run):
+    heard = []
+    without = scores_of(run, "exposure", note=heard.append, splits=("valid", "test"))
+    assert not any(score.metric.startswith("ex-acc-err") for score in without)
+    assert heard == [
+        f"{run}: accumulated errors left out, for they need an oracle: a run of a better model on the same text "
+        "(--oracle RUN)"
+    ]  # once
+    made = by_name(scores_of(run, "exposure", oracle=str(plain_run), decodings=("greedy",), seed=2))
+    prefixes, _ = cut(ids_of(run), Request(**SHORT))
+    ours, oracle = nnrs.load(run).model, nnrs.load(plain_run).model
+    seen = exposure.accumulated_error(ours, oracle, prefixes, length=9, decoding=DECODINGS["greedy"], seed=2)
+    found = {name: score for name, score in made.items() if name.startswith("ex-acc-err")}
+    assert set(found) == {f"ex-acc-err-h{h}" for h in (1, 5, 9)}
+    for h in (1, 5, 9):
+        assert found[f"ex-acc-err-h{h}"].value == float(seen.excess_percent()[h - 1])
+        assert found[f"ex-acc-err-h{h}"].interval == tuple(float(end[h - 1]) for end in seen.interval())
+    curve = found["ex-acc-err-h9"].curve
+    assert curve["own_regret"] == seen.own.mean(0).tolist()
+    assert curve["oracle_regret"] == seen.oracle.mean(0).tolist()
+    model = RunDirectory(plain_run).best_fingerprint()
+    assert f"|decode:greedy|prefix:3|oracle:mle@{model[:8]}|" in found["ex-acc-err-h9"].signature
+
+
+def test_an_oracle_is_another_run_with_the_same_words(run, trained, tmp_path):
+    heard = []
+    scores_of(run, "exposure", oracle=str(run), note=heard.append)
+    assert heard == [f"{run}: accumulated errors left out, for it is the oracle itself"]
+    settings = {
+        "data": {"source": str(trained / "text.txt"), "max_vocabulary": 20},
+        "policy": {"method": "mle"},
+        "model": {"preset": "tiny", "units": 8},
+        "training": {"epochs": 1, "batch_size": 8, "bptt": 10},
+    }
+    start(RunConfig.from_dict(settings), tmp_path / "few", CPU).finish()
+    with pytest.raises(RunError, match=r"the oracle .*few has another vocabulary than .*nnrs"):
+        scores_of(run, "exposure", oracle=str(tmp_path / "few"))
+    with pytest.raises(RunError, match="absent is not a run directory"):
+        scores_of(run, "exposure", oracle=str(tmp_path / "absent"))
 
 
 def test_exposure_refuses_what_has_no_history_of_its_own(run):
@@ -369,7 +424,7 @@ def test_where_nothing_can_be_written_the_scores_are_given_all_the_same(run, mon
 
 def test_all_is_all_that_a_run_has_the_means_for(run, plain_run, trained):
     heard = []
-    made = {score.metric for score in scores_of(run, "all", note=heard.append)}
+    made = {score.metric for score in scores_of(run, "all", note=heard.append, oracle=str(plain_run))}
     assert heard == []
     assert {"ppl", "ppl-decile1", "ppl-noise0", "bleu4", "self-bleu4", "wmd", "self-wmd", "rep-4"} <= made
     less = {score.metric for score in scores_of(plain_run, "all", note=heard.append, decodings=("beam",))}

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from nnrs.errors import ConfigError, DataError
-from nnrs.experiments.text_scores import TEXT_METRICS, texts_of_files
+from nnrs.experiments.text_scores import TEXT_METRICS, texts_of_files, wmd_along
 
 RIGHT = "the cat sat on the mat"
 WRONG = "a dog ran off quite fast"
@@ -83,6 +83,29 @@ def test_word_movers_distance_takes_the_words_that_have_vectors(files, tmp_path)
     for metric in ("wmd", "self-wmd"):
         with pytest.raises(DataError, match="no two sentences can be compared"):
             score(files(["nowhere", "what"], ["east", "east"], vectors), metric)
+
+
+def test_distances_are_told_from_the_first_word_on_as_soon_as_both_have_one(files, tmp_path):
+    (tmp_path / "three.vec").write_text("east 1 0\nnorth 0 1\nwest -1 0\n")
+    made, gold = ["what what", "east east", "what north"], ["east east", "west east", "east what"]
+    space = files(made, gold, str(tmp_path / "three.vec")).space()
+    curve = wmd_along(space, [line.split() for line in made], [line.split() for line in gold])
+    # First words: only east to west, 2. Two words: east, east to west, east is 1, north to east 1; never "what what".
+    assert curve["wmd"] == pytest.approx([2.0, 1.0])
+    assert curve["compared"] == [1.0, 2.0]
+    assert (
+        curve["wmd_low"] == curve["wmd_high"] == [None, None]
+    )  # a sample may have nothing but the first pair
+    sure = wmd_along(space, [["east"], ["east"]], [["west"], ["north"]])
+    assert (sure["wmd_low"], sure["wmd_high"]) == ([1.0], [2.0])
+    one = wmd_along(space, [["what", "east"]], [["east", "north"]])
+    assert one["wmd"] == [
+        None,
+        pytest.approx(0.5),
+    ]  # nothing to compare at first; then half of east has to move
+    assert (one["wmd_low"], one["wmd_high"]) == ([None, None], [None, None])  # one sentence has no interval
+    with pytest.raises(DataError, match="no two sentences can be compared"):
+        wmd_along(space, [["what"]], [["east"]])
 
 
 def test_what_is_missing_is_named(files, tmp_path):

@@ -17,7 +17,6 @@ from nnrs.evaluation.causal import CausalModel, device_of, read
 from nnrs.evaluation.generate import ROWS, Decoding, draws
 from nnrs.metrics.diversity import distinct, repetition
 from nnrs.metrics.significance import bootstrap_interval
-from nnrs.neighbors.probabilities import pick
 
 SMALLEST_ERROR = 1e-9  # nats per token: below, a model has no error that could accumulate
 
@@ -159,36 +158,47 @@ def accumulated_error(
     prefixes: Int[Tensor, "n prefix"],
     *,
     length: int,
+    decoding: Decoding | None = None,
     seed: int = 0,
 ) -> AccumulatedError:
-    """The regret of `model` against `oracle` along sampled roll-outs of both, which share their random numbers.
+    """The regret of `model` against `oracle` along what each of them writes, the oracle by drawing.
 
-    On the synthetic language the oracle is the language itself; on text it is a model to be named beside the number.
+    They share their random numbers. On the synthetic language the oracle is the language itself; on text it is a
+    model to be named beside the number.
     """
+    decoding = decoding or Decoding()
     if length < 1 or not len(prefixes):
         raise ConfigError(f"length and prefixes must be at least 1, got {length} and {len(prefixes)}.")
+    if decoding.width > 1:
+        raise ConfigError("beam search looks ahead: accumulated errors need greedy or sampled decoding.")
     own, by_oracle = [], []
     for first in range(0, len(prefixes), ROWS):
-        places = slice(first, first + ROWS)
-        block = prefixes[places].long()
-        uniform = [draws(seed, step, len(prefixes), torch.device("cpu"))[places] for step in range(length)]
-        own.append(_regrets(model, oracle, block, uniform, follow_model=True))
-        by_oracle.append(_regrets(model, oracle, block, uniform, follow_model=False))
+        block = prefixes[first : first + ROWS].long().to(device_of(model))
+        places = slice(first, first + len(block))
+        uniform = [draws(seed, step, places.stop, block.device)[places] for step in range(length)]
+        own.append(_regrets(model, oracle, block, uniform, decoding).cpu())
+        by_oracle.append(_regrets(model, oracle, block, uniform, None).cpu())
     return AccumulatedError(torch.cat(own), torch.cat(by_oracle))
 
 
 def _regrets(
-    model: CausalModel, oracle: CausalModel, prefixes: Tensor, uniform: list[Tensor], *, follow_model: bool
+    model: CausalModel,
+    oracle: CausalModel,
+    prefixes: Tensor,
+    uniform: list[Tensor],
+    decoding: Decoding | None,
 ) -> Float[Tensor, "n steps"]:
-    devices = device_of(model), device_of(oracle)
-    logits, memory = read(model, prefixes.to(devices[0]), last=True)
-    true_logits, true_memory = read(oracle, prefixes.to(devices[1]), last=True)
+    """The regret at each step of what the model writes; of what the oracle writes, where there is no decoding."""
+    here, there = prefixes.device, device_of(oracle)
+    logits, memory = read(model, prefixes, last=True)
+    true_logits, true_memory = read(oracle, prefixes.to(there), last=True)
     regrets = []
     for step, draw in enumerate(uniform):
-        ours, truth = (F.log_softmax(part[:, -1].double().cpu(), dim=-1) for part in (logits, true_logits))
+        ours, truth = (F.log_softmax(part[:, -1].to(here).double(), dim=-1) for part in (logits, true_logits))
         regrets.append((truth.exp() * (truth - ours).masked_fill(truth == -torch.inf, 0.0)).sum(dim=-1))
         if step + 1 < len(uniform):
-            token = pick((ours if follow_model else truth).exp(), draw.double()).unsqueeze(1)
-            logits, memory = read(model, token.to(devices[0]), memory, last=True)
-            true_logits, true_memory = read(oracle, token.to(devices[1]), true_memory, last=True)
+            speaker = (truth, Decoding()) if decoding is None else (ours, decoding)
+            token = speaker[1].choose(speaker[0], draw.double()).unsqueeze(1)
+            logits, memory = read(model, token, memory, last=True)
+            true_logits, true_memory = read(oracle, token.to(there), true_memory, last=True)
     return torch.stack(regrets, dim=1)

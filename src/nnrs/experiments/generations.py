@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nnrs.errors import DataError, RunError
 from nnrs.evaluation.generate import DECODINGS, ROWS, generate, teacher_forced
-from nnrs.experiments.subject import TEACHER_FORCED, Request, Subject
+from nnrs.experiments.subject import TEACHER_FORCED, Request, Subject, decoding_label
 from nnrs.models.base import SequenceModel
 from nnrs.run_directory import Json
 
@@ -40,11 +40,6 @@ def cut(
     starts = torch.arange(count) * len(ids) // count
     windows = ids[starts[:, None] + torch.arange(size)].long()
     return windows[:, : request.prefix], windows[:, request.prefix :]
-
-
-def decoding_label(name: str) -> str:
-    """As it stands in a signature."""
-    return name if name == TEACHER_FORCED else DECODINGS[name].label()
 
 
 def continuations(subject: Subject, split: str, name: str) -> Continuations:

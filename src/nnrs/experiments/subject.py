@@ -3,8 +3,10 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -16,10 +18,12 @@ from nnrs.evaluation.generate import DECODINGS
 from nnrs.experiments.config import VectorsConfig
 from nnrs.experiments.load import LoadedRun, config_of, load
 from nnrs.experiments.prepare import Shelf, Text, vectors_for
+from nnrs.experiments.text_scores import WordSpace
+from nnrs.metrics.wmd import WordVectors
 from nnrs.neighbors.cache import fingerprint_of
 from nnrs.registry import look_up
 from nnrs.run_directory import Json, RunDirectory
-from nnrs.vocabulary import Vocabulary, token_ids
+from nnrs.vocabulary import EOS, PAD, UNK, Vocabulary, token_ids
 
 TEACHER_FORCED = "teacher-forced"  # the likeliest token at each gold step, the other way of predicting
 
@@ -37,6 +41,7 @@ class Request:
     seed: int = 0  # of the draws
     data: str | None = None  # another text than the run's own
     vectors: str | None = None  # other vectors than the run's own
+    oracle: str | None = None  # a run against which errors are measured
 
     def __post_init__(self) -> None:
         for split in self.splits:
@@ -46,6 +51,11 @@ class Request:
         for name in ("sentences", "prefix", "length"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}.")
+
+
+def decoding_label(name: str) -> str:
+    """As it stands in a signature."""
+    return name if name == TEACHER_FORCED else DECODINGS[name].label()
 
 
 class Subject:
@@ -102,6 +112,14 @@ class Subject:
             self.config.vectors.source if self.record["names"]["vectors"] else None
         )
 
+    @property
+    def no_distances(self) -> str | None:
+        """Why words have no distances here; None where they have."""
+        if not self.vectors_source:
+            return "the run has no word vectors (--vectors)"
+        missing = find_spec("ot") is None
+        return "the package POT is not installed (pip install 'nnrs[metrics]')" if missing else None
+
     @cached_property
     def vectors(self) -> Embeddings:
         """The word vectors of the run's vocabulary."""
@@ -118,6 +136,30 @@ class Subject:
                 f"{source} has changed since {self.directory.path} was trained. Restore it, or use --vectors."
             )
         return vectors
+
+    @cached_property
+    def word_space(self) -> WordSpace:
+        """Words of the training text that have a vector; `<eos>`, `<unk>` and `<pad>` are no words."""
+        words, vectors = self.vocabulary, self.vectors
+        allowed = np.array(words.counts) > 0
+        allowed[[words.ids[mark] for mark in (EOS, UNK, PAD) if mark in words.ids]] = False
+        return WordSpace(words.ids, WordVectors(vectors.vectors.numpy(), allowed), vectors.source)
+
+    def run_beside(self, path: Path) -> LoadedRun:
+        """Another run that this one is compared with, on the same device."""
+        return self._shelf.take(load, path, self.device)
+
+    def sign(self, split: str, decoding: str, count: int, parts: Sequence[str]) -> str:
+        """What a score of so many continuations carries, with a metric's own parts."""
+        asked = self.request
+        how = [
+            f"n:{count}",
+            f"len:{asked.length}",
+            f"decode:{decoding_label(decoding)}",
+            f"prefix:{asked.prefix}",
+        ]
+        drawn = [] if decoding == TEACHER_FORCED else [f"text-seed:{asked.seed}"]
+        return self.signature(split, before=[*how, *parts, *drawn])
 
     def signature(self, split: str, *, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
         """What a score carries: the metric's own parts around the split, then what the run is."""

@@ -1,6 +1,7 @@
 """Scores of text as it stands, whoever generated it: BLEU and WMD to gold text, self-BLEU and self-WMD."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class WordSpace:
     vectors: WordVectors
     name: str
 
-    def bags(self, sentences: Sentences) -> BagsOfWords:
+    def bags(self, sentences: Iterable[Sequence[str]]) -> BagsOfWords:
         """The sentences made ready for WMD."""
         return self.vectors.bags([[self.ids[word] for word in sentence] for sentence in sentences])
 
@@ -104,6 +105,29 @@ def wmd_scores(texts: Texts) -> Iterator[Score]:
     yield Score("wmd", summary.distance, signature, ends)
     yield Score("wmd-similarity", summary.similarity, signature, similar)
     yield Score("wmd-scaled", summary.scaled_similarity, signature, scaled)
+
+
+def wmd_along(space: WordSpace, generated: Sentences, gold: Sentences) -> dict[str, list[float | None]]:
+    """The mean distance of the first 1, 2, ... words of each sentence to as many gold ones, with its interval.
+
+    A pair counts from the step on where both have a word with a vector. Nothing is known where no pair counts.
+    """
+    steps = max(map(len, gold))
+    columns = [
+        wmd(space.bags(line[:h] for line in generated), space.bags(line[:h] for line in gold))
+        for h in range(1, steps + 1)
+    ]
+    distances = torch.from_numpy(np.stack(columns, axis=1))
+    known = ~distances.isnan()
+    if not known[:, -1].any():
+        raise _incomparable(space)
+    both = torch.cat([distances.nan_to_num(0.0), known.double()], dim=1)
+    low, high = bootstrap_interval(both, lambda means: means[..., :steps] / means[..., steps:])
+    nothing = torch.full_like(low, torch.nan)
+    rows = (distances.nanmean(dim=0), *((low, high) if len(gold) > 1 else (nothing, nothing)))
+    named = zip(("wmd", "wmd_low", "wmd_high"), rows, strict=True)
+    curve = {name: [None if math.isnan(v) else v for v in row.tolist()] for name, row in named}
+    return {**curve, "compared": known.double().sum(0).tolist()}
 
 
 def self_wmd_scores(texts: Texts) -> Iterator[Score]:

@@ -1,10 +1,14 @@
 """A number together with what produced it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nnrs.registry import look_up
+
+Curve = Mapping[
+    str, Sequence[float | None]
+]  # rows by name, a column for each step; None where nothing is known
 
 
 class Family(NamedTuple):
@@ -27,6 +31,7 @@ FAMILIES = {
     "excess-nats": Family("lower"),
     "own-accuracy": Family("higher"),
     "recovery-nats": Family("lower"),
+    "ex-acc-err": Family("lower", 2),  # in percent
     "rep-4": Family("lower"),
     "distinct-2": Family("higher"),
 }
@@ -61,7 +66,7 @@ class Score:
     value: float
     signature: str
     interval: tuple[float, float] | None = None  # the ends of 95%, by bootstrap
-    curve: dict[str, list[float]] | None = None  # what the value is a point of
+    curve: Curve | None = None  # what the value is a point of
 
     @property
     def family(self) -> Family:
