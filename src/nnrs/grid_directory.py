@@ -4,8 +4,10 @@ Processes that share a folder agree through the kernel's locks, which a process 
 """
 
 import fcntl
+import glob
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +35,7 @@ class GridDirectory:
 
     @property
     def explorer_path(self) -> Path:
-        """What the page's explorers need."""
+        """What the page's explorers need, where it was written."""
         return self.path / "explorer.json"
 
     @property
@@ -49,6 +51,12 @@ class GridDirectory:
     def run_path(self, name: str) -> Path:
         """The run directory of a cell."""
         return self.runs_path / name
+
+    def drop_half_made(self, name: str) -> None:
+        """Remove what a kill left of a run directory that was being made. For who has the claim."""
+        with explained(self.runs_path):
+            for path in self.runs_path.glob(f".{glob.escape(name)}.*.tmp"):
+                shutil.rmtree(path)
 
     def plan(self) -> Json | None:
         """What `write_plan` was given, or None where there is no plan."""
@@ -67,6 +75,11 @@ class GridDirectory:
         """The plan, in place of the one before."""
         text = json.dumps(plan, ensure_ascii=False, indent=1) + "\n"
         write_atomically(self.path / "plan.json", lambda path: _write(path, text))
+
+    def write_explorer(self, explorer: Json) -> None:
+        """What the page's explorers need."""
+        text = json.dumps(explorer, ensure_ascii=False) + "\n"
+        write_atomically(self.explorer_path, lambda path: _write(path, text))
 
     @contextmanager
     def opened(self) -> Iterator[None]:

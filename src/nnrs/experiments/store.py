@@ -104,41 +104,40 @@ def build_result(
     shown = config.as_dict()
     for section in ("data", "vectors"):
         shown[section]["source"] = Path(shown[section]["source"]).name
-    return Result(
-        {
-            "format": FORMAT,
-            "name": cell.name if cell else directory.path.resolve().name,
-            "labels": cell.labels if cell else {"method": config.policy.method},
-            "seed": config.seed,
-            "config": shown,
-            "names": record["names"],
-            "group": _group(config, record["names"]),
-            "signature": summary["signature"],
-            "valid_perplexity": summary["valid_perplexity"],
-            "test_perplexity": summary["test_perplexity"],
-            "valid_nats": math.log(summary["valid_perplexity"]),
-            "test_nats": math.log(summary["test_perplexity"]),
-            "best_epoch": summary["best_epoch"],
-            "parameters": directory.parameters(),
-            "dose": {name: _mean(epochs, f"{name}_rate") for name in ("prediction", "neighbor")},
-            "effective": {
-                "prediction": _mean(epochs, "effective_prediction_rate"),
-                "neighbor": _mean(epochs, "effective_neighbor_rate"),
-                "all": _mean(epochs, "effective_rate"),
-            },
-            "epochs": epochs,
-            "scores": [_without_model(score) for score in _current(directory, "scores", model)],
-            "samples": _samples(_current(directory, "generations", model)),
-            "trajectory": trajectory,
-            "command": command_of(config),
-            "model": model,
-            "request": asdict(request) if request else None,
-            "timing": {
-                "train_seconds": sum(line["train_seconds"] for line in directory.records("timing")),
-                "environment": record["environment"],
-            },
-        }
-    )
+    made = {
+        "format": FORMAT,
+        "name": cell.name if cell else directory.path.resolve().name,
+        "labels": cell.labels if cell else {"method": config.policy.method},
+        "seed": config.seed,
+        "config": shown,
+        "names": record["names"],
+        "group": _group(config, record["names"]),
+        "signature": summary["signature"],
+        "valid_perplexity": summary["valid_perplexity"],
+        "test_perplexity": summary["test_perplexity"],
+        "valid_nats": math.log(summary["valid_perplexity"]),
+        "test_nats": math.log(summary["test_perplexity"]),
+        "best_epoch": summary["best_epoch"],
+        "parameters": directory.parameters(),
+        "dose": {name: _mean(epochs, f"{name}_rate") for name in ("prediction", "neighbor")},
+        "effective": {
+            "prediction": _mean(epochs, "effective_prediction_rate"),
+            "neighbor": _mean(epochs, "effective_neighbor_rate"),
+            "all": _mean(epochs, "effective_rate"),
+        },
+        "epochs": epochs,
+        "scores": [_without_model(score) for score in _current(directory, "scores", model)],
+        "samples": _samples(_current(directory, "generations", model)),
+        "trajectory": trajectory,
+        "command": command_of(config),
+        "model": model,
+        "request": asdict(request) if request else None,
+        "timing": {
+            "train_seconds": sum(line["train_seconds"] for line in directory.records("timing")),
+            "environment": record["environment"],
+        },
+    }
+    return Result(json.loads(json.dumps(made)))  # as it will be read
 
 
 def collect(source: Path | str) -> list[Result]:

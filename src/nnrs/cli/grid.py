@@ -1,0 +1,148 @@
+"""`nnrs grid`: many runs from one file, which may be killed and started again at any time."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nnrs.cli.output import DeviceOption, JsonOption, duration, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from nnrs.experiments.grid import GridOutcome, Progress
+    from nnrs.experiments.plan import Plan
+    from nnrs.experiments.store import Result
+
+JobsOption = Annotated[
+    int | None, typer.Option(min=1, help="Runs at a time. [default: one for each core; on a GPU a fleet]")
+]
+RayOption = Annotated[
+    str | None, typer.Option(metavar="ADDRESS|auto", help="Run on a Ray cluster that shares --out.")
+]
+
+
+def grid(
+    file: Annotated[Path, typer.Argument(help="TOML: settings of `nnrs train`, with lists for what varies.")],
+    out: Annotated[Path, typer.Option(help="The folder for the runs; the same again continues.")],
+    jobs: JobsOption = None,
+    ray: RayOption = None,
+    device: DeviceOption = "auto",
+    json: JsonOption = False,
+) -> None:
+    """Run what is missing of a grid, skip what is done, retry what failed."""
+    from nnrs.experiments.plan import read_plan
+    from nnrs.experiments.store import collect
+
+    command = shlex.join(["nnrs", "grid", file.name, "--out", out.name])
+    plan = read_plan(file, command)
+    carry_out(plan, out, jobs=jobs, device=device, ray=ray)
+    results = collect(out)
+    if json:
+        print_json([result.record for result in results])
+    else:
+        _report(results, plan.title, out)
+
+
+def carry_out(plan: "Plan", out: Path, *, jobs: int | None, device: str, ray: str | None) -> None:
+    """Run a plan with its progress on standard error; returns only where every run is done."""
+    from nnrs.cli.interrupt import Interruptible
+    from nnrs.experiments.grid import run_grid
+
+    with Interruptible() as interruption, GridProgress() as shown:
+        if ray:
+            from nnrs.experiments.on_ray import run_on_ray
+
+            outcome = run_on_ray(
+                plan, out, address=ray, device=device, watch=shown.show, should_stop=interruption.asked
+            )
+        else:
+            outcome = run_grid(
+                plan, out, jobs=jobs, device=device, watch=shown.show, should_stop=interruption.asked
+            )
+    _explain(outcome, out)
+
+
+def _explain(outcome: "GridOutcome", out: Path) -> None:
+    """Leave with 2 where runs failed, with 130 where some are left after a stop."""
+    for name, error in outcome.failed.items():
+        typer.echo(f"error: {name}: {error}", err=True)
+    if outcome.remaining:
+        note(
+            f"stopped with {outcome.done} runs done and {outcome.remaining} left; saved. Run it again to continue."
+        )
+        raise typer.Exit(130)
+    if outcome.failed:
+        note(f"{outcome.done} runs are done, {len(outcome.failed)} failed. Run it again to retry them: {out}")
+        raise typer.Exit(2)
+
+
+class GridProgress:
+    """A bar on a terminal; elsewhere a line whenever a run ends."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
+        self._bar = Progress(
+            *columns, console=self._console, transient=True, disable=not self._console.is_terminal
+        )
+        self._task = self._bar.add_task("", left="")
+        self._ended = -1
+
+    def __enter__(self) -> "GridProgress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def show(self, progress: "Progress") -> None:
+        """Where the grid stands."""
+        line = progress_line(progress)
+        left = _left(progress)
+        self._bar.update(
+            self._task, description=line, total=progress.all_epochs, completed=progress.epochs, left=left
+        )
+        ended = progress.done + progress.failed
+        if ended != self._ended and not self._console.is_terminal:
+            note(f"{line}, {left}" if left else line)
+        self._ended = ended
+
+
+def progress_line(progress: "Progress") -> str:
+    """How many runs are done, failed and under way, and how many epochs that is."""
+    failed = f", {progress.failed} failed" if progress.failed else ""
+    return (
+        f"{progress.done} of {progress.total} runs done{failed}, {progress.running} running, "
+        f"epoch {progress.epochs:,} of {progress.all_epochs:,}"
+    )
+
+
+def _left(progress: "Progress") -> str:
+    if progress.seconds_left is None or progress.done + progress.failed == progress.total:
+        return ""
+    return f"about {duration(progress.seconds_left)} left"
+
+
+def _report(results: "list[Result]", title: str, out: Path) -> None:
+    """A row for each configuration, over its seeds."""
+    from statistics import mean, stdev
+
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.group, []).append(result)
+    names = list(dict.fromkeys(name for result in results for name in result.labels))
+    rows = []
+    for group in groups.values():
+        labels = [group[0].labels.get(name, "") for name in names]
+        cells = []
+        for split in ("valid", "test"):
+            values = [result.record[f"{split}_perplexity"] for result in group]
+            cells.append(f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else ""))
+        effective = mean(result.record["effective"]["all"] for result in group)
+        rows.append((*labels, str(len(group)), *cells, f"{effective:.3f}"))
+    columns = (*names, "seeds", "valid", "test", "replaced")
+    print_table(f"{title}: perplexity, lower is better; mean ± sd over seeds", columns, rows)
+    note(f"runs and results in {out}; as a table: nnrs results {out} --format csv")

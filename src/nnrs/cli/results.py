@@ -1,0 +1,47 @@
+"""`nnrs results`: stored results as a table for a spreadsheet, pandas or DuckDB."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FORMATS = ("csv", "json", "jsonl")
+
+
+def results(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(help="A grid's folder, a folder of runs, a run, or a .jsonl file; several too."),
+    ],
+    format: Annotated[
+        str, typer.Option(help="csv: a row for each run; json, jsonl: all that is known of it.")
+    ] = "csv",
+    out: Annotated[Path | None, typer.Option(help="A file, instead of standard output.")] = None,
+) -> None:
+    """All results of finished runs, without their models."""
+    import json
+
+    from nnrs.errors import ConfigError
+    from nnrs.experiments.store import collect
+    from nnrs.experiments.table import as_csv
+    from nnrs.registry import look_up
+    from nnrs.run_directory import write_atomically
+
+    look_up(dict.fromkeys(FORMATS), format, "format")
+    if out and out.exists():
+        raise ConfigError(f"{out} exists already and is not overwritten. Choose another --out.")
+    found = [result for source in sources for result in collect(source)]
+    if format == "csv":
+        text = as_csv(found)
+    elif format == "json":
+        text = json.dumps([result.record for result in found], ensure_ascii=False, indent=2) + "\n"
+    else:
+        text = "".join(json.dumps(result.record, ensure_ascii=False) + "\n" for result in found)
+    if not out:
+        typer.echo(text, nl=False)
+        return
+
+    def write(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
+
+    write_atomically(out, write)

@@ -1,0 +1,231 @@
+"""A plan carried out in a folder: what is missing is run, what is done is skipped, whatever was killed before.
+
+Several processes may carry out one plan in one folder. They share the work through claims on its cells.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from nnrs.errors import RunError
+from nnrs.experiments.explorer import make_explorer
+from nnrs.experiments.plan import Cell, Plan
+from nnrs.experiments.prepare import choose_device
+from nnrs.experiments.processes import Workers
+from nnrs.experiments.subject import Request
+from nnrs.experiments.work import News, is_done
+from nnrs.grid_directory import GridDirectory
+from nnrs.policies.methods import METHODS
+from nnrs.run_directory import RunDirectory
+
+TICK = 0.2  # seconds between two looks at the folder
+TRIES = 3  # of a cell whose worker dies, in one go
+LOSSES = 10  # workers that die in a row before it is given up
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a grid stands."""
+
+    total: int
+    done: int
+    failed: int
+    running: int  # here; another process may be at others
+    epochs: int
+    all_epochs: int
+    seconds_left: float | None  # None until something was done
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridOutcome:
+    """How a grid ended: how many cells are done, which failed and why, how many are left after a stop."""
+
+    done: int
+    failed: dict[str, str]
+    remaining: int
+
+
+def open_grid(plan: Plan, out: Path | str) -> tuple[GridDirectory, Plan]:
+    """The folder and the plan as it stands there from now on: this one, with the names that its runs have already."""
+    grid = GridDirectory(out)
+    with grid.opened():
+        before = grid.plan()
+        merged = plan if before is None else plan.following(Plan.from_dict(before))
+        if merged.as_dict() != before:
+            grid.write_plan(merged.as_dict())
+    return grid, merged
+
+
+def run_grid(
+    plan: Plan,
+    out: Path | str,
+    *,
+    jobs: int | None = None,
+    device: str = "auto",
+    watch: Callable[[Progress], None] = lambda progress: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> GridOutcome:
+    """Carry out what is missing of a plan, in worker processes; `watch` hears of the progress about once a second.
+
+    A cell that fails is recorded and the others go on; the next call tries it again. Ends when every cell is done or
+    has failed here, also those that another process is at.
+    """
+    chosen = choose_device(device)
+    grid, plan = open_grid(plan, out)
+    board = Board(grid, plan)
+    if board.left:
+        cores = len(os.sched_getaffinity(0))
+        jobs = 1 if chosen.type == "cuda" else min(jobs or cores, len(board.left))
+        with Workers(grid, chosen, jobs, max(1, cores // jobs)) as workers:
+            share_out(board, workers, watch, should_stop)
+    ensure_explorer(grid, plan)
+    return board.outcome()
+
+
+def ensure_explorer(grid: GridDirectory, plan: Plan) -> None:
+    """Write explorer.json, from the first finished run whose method has neighbors, where there is none yet."""
+    if grid.explorer_path.exists():
+        return
+    for cell in plan.cells:
+        path = grid.run_path(cell.name)
+        if METHODS[cell.config.policy.method].rules and is_done(path, plan.request):
+            explorer = make_explorer(path)
+            if explorer:
+                grid.write_explorer(explorer)
+                return
+
+
+class Board:
+    """What is known of every cell."""
+
+    def __init__(self, grid: GridDirectory, plan: Plan) -> None:
+        self.grid, self.plan = grid, plan
+        self.done = {cell.name for cell in plan.cells if is_done(grid.run_path(cell.name), plan.request)}
+        self.failed: dict[str, str] = {}
+        self.taken: set[str] = set()
+        self._tries: Counter[str] = Counter()
+        self._epochs = {cell.name: self._trained(cell.name) for cell in self.left}
+        self._began, self._before = time.monotonic(), self._work()
+
+    @property
+    def left(self) -> list[Cell]:
+        """What is neither done nor has failed, in the plan's order."""
+        return [
+            cell for cell in self.plan.cells if cell.name not in self.done and cell.name not in self.failed
+        ]
+
+    def free(self) -> Iterator[Cell]:
+        """What nobody is at."""
+        for cell in self.left:
+            if cell.name in self.taken:
+                continue
+            if is_done(self.grid.run_path(cell.name), self.plan.request):
+                self.done.add(cell.name)  # by another process
+            elif not self.grid.is_claimed(cell.name):
+                yield cell
+
+    def hear(self, news: News) -> None:
+        """Note what became of a cell, also in failures.jsonl. One that was lost is tried again, but not for ever."""
+        if news.how == "measuring":
+            return
+        self.taken.discard(news.name)
+        if news.how == "done":
+            self.done.add(news.name)
+        if not news.error:
+            return
+        self._tries[news.name] += 1
+        tries, now = self._tries[news.name], datetime.now(UTC).isoformat(timespec="seconds")
+        record = {"name": news.name, "kind": news.how, "error": news.error, "try": tries, "time": now}
+        self.grid.add_failure(record)
+        if news.how != "lost":
+            self.failed[news.name] = news.error
+        elif tries == TRIES:
+            self.failed[news.name] = f"lost {tries} times: {news.error}"
+
+    def progress(self) -> Progress:
+        """Where things stand, from the metrics that the runs under way have written."""
+        self._epochs |= {name: self._trained(name) for name in self.taken}
+        gained, total = self._work() - self._before, sum(_work_of(cell) for cell in self.plan.cells)
+        seconds = time.monotonic() - self._began
+        finished = {
+            cell.name: cell.config.training.epochs for cell in self.plan.cells if cell.name in self.done
+        }
+        return Progress(
+            total=len(self.plan.cells),
+            done=len(self.done),
+            failed=len(self.failed),
+            running=len(self.taken),
+            epochs=sum({**self._epochs, **finished}.values()),
+            all_epochs=sum(cell.config.training.epochs for cell in self.plan.cells),
+            seconds_left=seconds * (total - self._before - gained) / gained if gained else None,
+        )
+
+    def outcome(self) -> GridOutcome:
+        """How it ended."""
+        left = len(self.plan.cells) - len(self.done) - len(self.failed)
+        return GridOutcome(done=len(self.done), failed=dict(self.failed), remaining=left)
+
+    def _trained(self, name: str) -> int:
+        return len(RunDirectory(self.grid.run_path(name)).records("metrics"))
+
+    def _work(self) -> int:
+        """What is behind us, failures included."""
+        over = self.done | self.failed.keys()
+        return sum(
+            _work_of(cell) if cell.name in over else self._epochs[cell.name] for cell in self.plan.cells
+        )
+
+
+def _work_of(cell: Cell) -> int:
+    return cell.config.training.epochs + 1  # one for preparing and measuring
+
+
+class Hands(Protocol):
+    """Whoever does the work: processes of this machine, or tasks on a cluster."""
+
+    @property
+    def cells(self) -> list[str]:
+        """The names of what is being worked on."""
+
+    @property
+    def have_time(self) -> bool:
+        """Whether more can be given."""
+
+    def give(self, cells: Sequence[Cell], request: Request) -> None:
+        """Have cells worked on."""
+
+    def hear(self, seconds: float) -> list[News]:
+        """What became of cells; nothing where all is quiet for so long."""
+
+    def stop(self) -> None:
+        """Have all save and stop."""
+
+
+def share_out(
+    board: Board, hands: Hands, watch: Callable[[Progress], None], should_stop: Callable[[], bool]
+) -> None:
+    """Give cells away until none is left, or until asked to stop."""
+    stopping, shown, losses = False, 0.0, 0
+    while hands.cells if stopping else board.left:
+        if should_stop() and not stopping:
+            stopping = True
+            hands.stop()
+        free = board.free()
+        while not stopping and hands.have_time and (cell := next(free, None)):
+            board.taken.add(cell.name)
+            hands.give([cell], board.plan.request)
+        for news in hands.hear(TICK):
+            losses = losses + 1 if news.how == "lost" else 0
+            if losses == LOSSES:
+                raise RunError(f"{losses} workers died one after the other, the last with: {news.error}")
+            if not stopping or news.how != "lost":  # whoever is measuring is stopped by a kill
+                board.hear(news)
+        if time.monotonic() - shown > 1.0:
+            watch(board.progress())
+            shown = time.monotonic()
+    watch(board.progress())

@@ -1,0 +1,45 @@
+"""Results as one flat table: a row for each run, a column for each number."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from nnrs.experiments.store import Result, signature_parts
+
+
+def flat_row(result: Result) -> dict[str, Any]:
+    """A run's labels and numbers by column. A score's column names what tells it apart: metric|split|decode."""
+    record = result.record
+    row = {"name": result.name, **result.labels, "seed": result.seed, "group": result.group}
+    row |= {"text": record["names"]["corpus"], "vectors": record["names"]["vectors"]}
+    for name in (
+        "valid_perplexity",
+        "test_perplexity",
+        "valid_nats",
+        "test_nats",
+        "best_epoch",
+        "parameters",
+    ):
+        row[name] = record[name]
+    for kind in ("dose", "effective"):
+        row |= {f"{kind}_{name}": value for name, value in record[kind].items()}
+    for score in result.scores:
+        parts = signature_parts(score["signature"])
+        told = [parts[name] for name in ("split", "decode") if name in parts]
+        row["|".join([score["metric"], *told])] = score["value"]
+    row["train_seconds"] = record["timing"]["train_seconds"]
+    return {**row, "signature": record["signature"], "command": record["command"]}
+
+
+def as_csv(results: Sequence[Result]) -> str:
+    """The rows as CSV, with every column that any of them has."""
+    rows = [flat_row(result) for result in results]
+    labels = dict.fromkeys(name for result in results for name in result.labels)
+    measured = dict.fromkeys(name for row in rows for name in row if name not in ("signature", "command"))
+    columns = dict.fromkeys(["name", *labels, *measured, "signature", "command"])
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

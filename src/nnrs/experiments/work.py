@@ -1,0 +1,131 @@
+"""Cells of a plan from their start to their results: what a worker does, on this machine or on another.
+
+Nothing here is lost to a kill. A run directory appears all at once, its checkpoints make up for the rest, and a cell
+counts as done when its result.json is there.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from nnrs.errors import DivergenceError, NnrsError
+from nnrs.experiments.plan import Cell
+from nnrs.experiments.prepare import Shelf, prepare
+from nnrs.experiments.run import Run, reopened, steps_to_continue
+from nnrs.experiments.scoring import evaluate_run
+from nnrs.experiments.store import build_result
+from nnrs.experiments.subject import Request
+from nnrs.experiments.together import Outcome, finish_together
+from nnrs.experiments.trajectory import trajectory_of
+from nnrs.grid_directory import GridDirectory
+from nnrs.run_directory import RunDirectory, folder_at_once
+
+
+@dataclass(frozen=True, kw_only=True)
+class News:
+    """What becomes of a cell: measuring, and in the end done, busy, stopped, error, diverged or lost."""
+
+    name: str
+    how: str  # busy: another process is at it; lost: the process that was at it died
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where work is done, and what it needs there."""
+
+    grid: GridDirectory
+    device: torch.device
+    threads: int  # of a run that begins here; one that goes on keeps its own, for the same last digits
+    shelf: Shelf
+    should_stop: Callable[[], bool] = lambda: False
+
+
+def is_done(path: Path, request: Request) -> bool:
+    """Whether a run directory holds a result of its present model, with the scores that are asked for."""
+    directory = RunDirectory(path)
+    record = directory.result()
+    if record is None or record["request"] != json.loads(json.dumps(asdict(request))):
+        return False
+    return directory.best_fingerprint() in (None, record["model"])
+
+
+def work_on(cells: Sequence[Cell], request: Request, place: Place) -> Iterator[News]:
+    """Claim the cells, train them (as a fleet where they can be one), measure each and write its result."""
+    claims = {cell.name: place.grid.claim(cell.name) for cell in cells}
+    try:
+        mine = []
+        for cell in cells:
+            if claims[cell.name] is None:
+                yield News(name=cell.name, how="busy")
+            elif is_done(place.grid.run_path(cell.name), request):  # by someone else, a moment ago
+                yield News(name=cell.name, how="done")
+            else:
+                mine.append(cell)
+        yield from _carry_out(mine, request, place)
+    finally:
+        for claim in claims.values():
+            if claim:
+                claim.release()
+
+
+def _carry_out(cells: Sequence[Cell], request: Request, place: Place) -> Iterator[News]:
+    runs: list[tuple[Cell, Run]] = []
+    for cell in cells:
+        try:
+            runs.append((cell, _opened(cell, place)))
+        except NnrsError as error:
+            yield _failed(cell, error)
+    try:
+        outcomes = finish_together([run for _, run in runs], [()] * len(runs), place.should_stop)
+    except NnrsError as error:
+        yield from (_failed(cell, error) for cell, _ in runs)
+        return
+    for (cell, _), outcome in zip(runs, outcomes, strict=True):
+        yield from _concluded(cell, outcome, request, place)
+
+
+def _opened(cell: Cell, place: Place) -> Run:
+    """The run of a cell: a new one, or one that was begun, where its newest checkpoint stands."""
+    directory = RunDirectory(place.grid.run_path(cell.name))
+    if not directory.path.exists():
+        torch.set_num_threads(place.threads)
+        place.grid.drop_half_made(cell.name)
+        run = Run(directory, prepare(cell.config, place.device, place.shelf))
+        with folder_at_once(directory.path) as hidden:
+            run.write_beginning(hidden)
+        return run
+    torch.set_num_threads(RunDirectory.open(directory.path).config()["environment"]["threads"])
+    steps = steps_to_continue(directory, previous=False)
+    found = directory.checkpoint(steps[-1]) if steps else None
+    run = reopened(directory, place.device, place.shelf)
+    run.go_back(found)
+    run.forget_later()
+    return run
+
+
+def _concluded(cell: Cell, outcome: Outcome, request: Request, place: Place) -> Iterator[News]:
+    if outcome.error:
+        yield _failed(cell, outcome.error)
+        return
+    if outcome.summary is None or place.should_stop():
+        yield News(name=cell.name, how="stopped")
+        return
+    yield News(name=cell.name, how="measuring")
+    run = outcome.run
+    try:
+        evaluate_run(run.directory.path, place.device, request, shelf=place.shelf)
+        run.load_best()  # a run that was found at its end stands at its last epoch
+        run.directory.write_result(build_result(run.directory, cell, request, trajectory_of(run)).record)
+    except NnrsError as error:
+        yield _failed(cell, error)
+    else:
+        yield News(name=cell.name, how="done")
+
+
+def _failed(cell: Cell, error: NnrsError) -> News:
+    how = "diverged" if isinstance(error, DivergenceError) else "error"
+    return News(name=cell.name, how=how, error=" ".join(str(error).split()))
