@@ -1,7 +1,13 @@
 """`nnrs evaluate`: all metrics of several runs, text without a model, text of other programs, and refusals."""
 
+import contextlib
 import json
+import os
+import pty
 import shutil
+import statistics
+import subprocess
+import sys
 
 import pytest
 
@@ -49,7 +55,7 @@ def test_all_metrics_of_several_runs_are_printed_kept_and_not_put_side_by_side_i
     names = {score["metric"] for score in both}
     assert {"ppl", "ppl-decile10", "ppl-own-noise50", "bleu4", "self-wmd", "excess-nats-h3", "rep-4"} <= names
     apart = {"wmd", "wmd-similarity", "wmd-scaled", "self-wmd"}
-    apart |= {f"ppl-neighbor-noise{rate}" for rate in (10, 20, 30, 40, 50)}
+    apart |= {f"ppl-neighbor-noise{rate}" for rate in (10, 20, 30, 40, 50)} | {f"wmd-h{h}" for h in (1, 5, 8)}
     assert names - {score["metric"] for score in plain} == apart  # it has neither vectors nor a table
     for name, told in (("both", both), ("plain", plain)):
         kept = [{**score, "run": str(runs / name)} for score in records_of(runs / name, "scores")]
@@ -109,6 +115,87 @@ def test_text_of_another_program_is_scored_against_its_references(nnrs_each, wri
     )
 
 
+def test_runs_that_differ_in_their_seed_alone_have_a_mean_and_a_spread(
+    nnrs, nnrs_each, text, tiny, runs, folder
+):
+    options = f"--method mle --data {text} --epochs 1 --learning-rate 5 --seeds 1-3 --out {folder / 'seeds'}"
+    done = nnrs("train", *tiny, *options.split())
+    assert done.returncode == 0, done.stderr
+    ask = ["evaluate", folder / "seeds", runs / "both", "--metrics", "perplexity,bleu", *SHORT]
+    told = nnrs_each({"json": [*ask, "--json"], "table": ask})
+    records = json.loads(told["json"].stdout)
+    alone, means = records[:12], records[12:]
+    assert [record["run"] for record in alone[::3]] == [
+        *(str(folder / "seeds" / f"seed-{seed}") for seed in (1, 2, 3)),
+        str(runs / "both"),
+    ]
+    assert [mean["metric"] for mean in means] == [
+        "ppl",
+        "bleu4",
+        "corpus-bleu4",
+    ]  # of the three, not of all four
+    values = [record["value"] for record in alone[:9:3]]
+    assert means[0]["value"] == pytest.approx(statistics.fmean(values))
+    assert means[0]["sd"] == pytest.approx(statistics.stdev(values))
+    assert means[0]["seeds"] == [1, 2, 3]
+    assert "|seed:1,2,3|" in means[0]["signature"]
+    assert "ppl (test) is not comparable as it stands, the runs differ in epochs: 1, 3" in told["json"].stderr
+    printed = told["table"].stdout.splitlines()
+    row = next(line for line in printed if "mean of 3 seeds" in line and "ppl (test)" in line)
+    shown = f"{means[0]['value']:.2f}", f"± {means[0]['sd']:.2f} (sd)"
+    assert all(part in row for part in shown)
+    assert printed[-3] == f"{means[0]['signature']} = {' '.join(shown)}"
+
+
+def test_a_terminal_sees_which_metric_of_which_run_is_under_way(environment, finished, folder):
+    run = folder / "watched"
+    shutil.copytree(finished, run)
+    ours, theirs = pty.openpty()
+    command = [
+        sys.executable,
+        "-m",
+        "nnrs",
+        "evaluate",
+        str(run),
+        "--metrics",
+        "perplexity,bleu",
+        *map(str, SHORT),
+    ]
+    wide = {**environment, "COLUMNS": "300", "TERM": "xterm"}
+    process = subprocess.Popen(command, env=wide, stdout=subprocess.PIPE, stderr=theirs, text=True)
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # which is how a terminal says that nobody writes to it any longer
+        while part := os.read(ours, 4096):
+            seen += part
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    for step in ("perplexity (test)", "bleu (test)"):
+        assert f"{run}: {step}" in seen.decode()
+
+
+def test_no_terminal_sees_nothing_but_the_scores(nnrs, finished, folder):
+    shutil.copytree(finished, folder / "unwatched")
+    done = nnrs("evaluate", folder / "unwatched", "--metrics", "perplexity,bleu", *SHORT)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_errors_against_an_oracle_are_in_the_table_and_their_curve_in_the_file(nnrs_each, runs, folder):
+    run, oracle = folder / "judged", runs / "both"
+    shutil.copytree(runs / "plain", run)
+    ask = ["evaluate", run, "--metrics", "exposure", *SHORT]
+    done = nnrs_each({"with": [*ask, "--oracle", oracle], "without": [*ask, "--length", 9]})
+    assert done["with"].returncode == 0, done["with"].stderr
+    row = next(line for line in done["with"].stdout.splitlines() if "ex-acc-err-h8 (test, sample)" in line)
+    assert row.split()[-2] == "lower"
+    [stored] = [record for record in records_of(run, "scores") if record["metric"] == "ex-acc-err-h8"]
+    assert "|oracle:both@" in stored["signature"]
+    assert {len(values) for values in stored["curve"].values()} == {8}
+    [line] = [line for line in done["without"].stderr.splitlines() if "accumulated errors" in line]
+    assert line.endswith("(--oracle RUN)")
+    assert "ex-acc-err" not in done["without"].stdout
+
+
 REFUSED = {
     "metric": ("{run} --metrics blue", "unknown metric 'blue'", "Did you mean 'bleu'?"),
     "decoding": ("{run} --metrics bleu --decode bean", "unknown decoding 'bean'", "Did you mean 'beam'?"),
@@ -117,6 +204,8 @@ REFUSED = {
     "nothing": ("", "name run directories to evaluate, or a file with --text"),
     "both": ("{run} --text {folder}/made.txt", "one of the two"),
     "references alone": ("{run} --references {folder}/gold.txt", "--references belong to --text"),
+    "oracle": ("{run} --metrics exposure --oracle {folder}/absent", "absent is not a run directory"),
+    "oracle of text": ("--text {folder}/made.txt --oracle {run}", "--oracle is about runs"),
     "split of text": ("--text {folder}/made.txt --split valid", "--split is about runs"),
     "no references": ("--text {folder}/made.txt", "bleu compares with gold text", "add --references"),
     "unequal": ("--text {folder}/made.txt --references {folder}/short.txt", "has 2 lines", "short.txt has 1"),

@@ -3,7 +3,7 @@
 import pytest
 
 from nnrs.errors import ConfigError
-from nnrs.metrics.score import FAMILIES, Score, differences
+from nnrs.metrics.score import FAMILIES, Score, differences, over_seeds
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,23 @@ def test_what_else_differs_between_signatures_is_named_also_where_one_lacks_it()
     ours = Score("ppl", 8.0, "on:other|split:test|data:ptb|epochs:40|seed:1")
     theirs = Score("ppl", 9.0, "split:test|data:wikitext-2|epochs:40|seed:1")
     assert differences([ours, theirs, ours]) == {"on": ["other", "none"], "data": ["ptb", "wikitext-2"]}
+
+
+def test_seeds_have_a_mean_where_nothing_else_differs_and_none_comes_twice():
+    def scores(*made):
+        return [Score(metric, value, signature) for metric, value, signature in made]
+
+    first, second, third = (
+        ("wmd", 0.2, "n:9|k:5|seed:1"),
+        ("wmd", 0.4, "n:8|k:5|seed:2"),
+        ("wmd", 0.9, "n:9|k:5|seed:3"),
+    )
+    [mean] = over_seeds(scores(first, second, third))
+    assert mean.value == pytest.approx(0.5)
+    assert mean.sd == pytest.approx((0.09 + 0.01 + 0.16) ** 0.5 / 2**0.5)
+    assert str(mean) == "wmd|n:9,8|k:5|seed:1,2,3 = 0.5000 ± 0.3606 (sd)"
+    assert over_seeds(scores(first)) == []
+    assert over_seeds(scores(first, second, first)) == []  # a copy of a run says nothing of seeds
+    assert over_seeds(scores(first, ("wmd", 0.4, "n:9|k:6|seed:2"))) == []  # another setting
+    assert over_seeds(scores(first, ("self-wmd", 0.4, "n:9|k:5|seed:2"))) == []  # another metric
+    assert over_seeds(scores(("bleu4", 1.0, "text:a"), ("bleu4", 2.0, "text:a"))) == []  # no seed

@@ -1,7 +1,7 @@
 """`nnrs evaluate`: how well a trained model predicts text, and how good the text is that it makes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,10 +9,11 @@ from nnrs.cli.output import DeviceOption, JsonOption, note, print_json, print_ta
 
 if TYPE_CHECKING:
     from nnrs.experiments.subject import Request
-    from nnrs.metrics.score import Score
+    from nnrs.metrics.score import Score, SeedMean
 
 
 def evaluate(
+    context: typer.Context,
     runs: Annotated[
         list[Path] | None, typer.Argument(help="Run directories made by `nnrs train`, or folders of them.")
     ] = None,
@@ -38,6 +39,12 @@ def evaluate(
     vectors: Annotated[
         str | None, typer.Option(help="Vectors for wmd and neighbor noise; default: the run's own.")
     ] = None,
+    oracle: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN", help="A better model's run, for exposure: errors are measured against it."
+        ),
+    ] = None,
     text: Annotated[
         Path | None, typer.Option(help="Text of another program, a sentence a line, instead of runs.")
     ] = None,
@@ -46,33 +53,36 @@ def evaluate(
     json: JsonOption = False,
 ) -> None:
     """Scores of a run's best model, with what produced them; kept in the run directory as well."""
+    _check(context.params)
+    if text:
+        _print([("", score) for score in _of_files(text, references, vectors, _names(metrics))], json)
+    else:
+        _print(_of_runs(runs or [], _request(context.params), device), json)
+
+
+def _check(given: dict[str, Any]) -> None:
+    """Runs or a text, and of the options only those that belong to it."""
     from nnrs.errors import ConfigError
 
-    if bool(runs) == bool(text):
+    if bool(given["runs"]) == bool(given["text"]):
         raise ConfigError("name run directories to evaluate, or a file with --text: one of the two.")
-    if text:
-        for name, given in (("split", split), ("decode", decode), ("data", data)):
-            if given:
-                raise ConfigError(f"--{name} is about runs: leave it out with --text.")
-        scores = [("", score) for score in _of_files(text, references, vectors, _names(metrics))]
-    elif references:
+    if given["runs"] and given["references"]:
         raise ConfigError("--references belong to --text; a run is compared with its own text.")
-    else:
-        from nnrs.experiments.subject import Request
+    for name in ("split", "decode", "data", "oracle"):
+        if given["text"] and given[name]:
+            raise ConfigError(f"--{name} is about runs: leave it out with --text.")
 
-        request = Request(
-            metrics=_names(metrics) or ("perplexity",),
-            splits=_names(split) or ("test",),
-            decodings=_names(decode) or ("sample",),
-            sentences=sentences,
-            prefix=prefix,
-            length=length,
-            seed=seed,
-            data=data,
-            vectors=vectors,
-        )
-        scores = _of_runs(runs or [], request, device)
-    _print(scores, json)
+
+def _request(given: dict[str, Any]) -> "Request":
+    from nnrs.experiments.subject import Request
+
+    same = ("sentences", "prefix", "length", "seed", "data", "vectors", "oracle")
+    return Request(
+        metrics=_names(given["metrics"]) or ("perplexity",),
+        splits=_names(given["split"]) or ("test",),
+        decodings=_names(given["decode"]) or ("sample",),
+        **{name: given[name] for name in same},
+    )
 
 
 def _names(given: list[str] | None) -> tuple[str, ...]:
@@ -82,13 +92,19 @@ def _names(given: list[str] | None) -> tuple[str, ...]:
 
 def _of_runs(paths: list[Path], request: "Request", device: str) -> "list[tuple[str, Score]]":
     """Each run's scores, beside its name; a folder stands for the runs in it."""
+    from nnrs.cli.steps import Steps
     from nnrs.experiments.prepare import Shelf, choose_device
     from nnrs.experiments.scoring import evaluate_run
     from nnrs.run_directory import RunDirectory
 
     runs = [run.path for path in paths for run in RunDirectory.within(path) or [RunDirectory.open(path)]]
-    shelf, place = Shelf(), choose_device(device)
-    return [(str(run), score) for run in runs for score in evaluate_run(run, place, request, note, shelf)]
+    shelf, place, scores = Shelf(), choose_device(device), []
+    with Steps(len(runs)) as steps:
+        for run in runs:
+            made = evaluate_run(run, place, request, note, shelf, steps.of(str(run)))
+            scores += [(str(run), score) for score in made]
+            steps.done()
+    return scores
 
 
 def _of_files(
@@ -106,26 +122,40 @@ def _of_files(
 
 
 def _print(scores: "list[tuple[str, Score]]", json: bool) -> None:
-    """One score as it is, several as a table with their intervals; signatures below, as a list in JSON."""
+    """One score as it is, several as a table with their intervals; signatures below, as a list in JSON.
+
+    Runs that differ in their seed alone have their means as well.
+    """
+    from nnrs.metrics.score import over_seeds
+
     several_runs = len({run for run, _ in scores}) > 1
     _note_differences([score for _, score in scores])
+    means = over_seeds([score for _, score in scores]) if several_runs else []
     if json:
         records = [{**({"run": run} if several_runs else {}), **score.as_dict()} for run, score in scores]
-        print_json(records[0] if len(records) == 1 else records)
+        print_json(records[0] if len(records) == 1 else [*records, *(mean.as_dict() for mean in means)])
         return
     if len(scores) == 1:
         score = scores[0][1]
         title = f"{score.family.better} is better"
         print_table(title, ("metric", "value"), [(_label(score), score.shown())])
     else:
-        columns = (*(("run",) if several_runs else ()), "metric", "value", "95% interval", "better")
-        cells = [
-            (_label(score), score.shown(), score.shown_interval(), score.family.better) for _, score in scores
-        ]
-        named = [(run, *row) if several_runs else row for (run, _), row in zip(scores, cells, strict=True)]
-        print_table("intervals by bootstrap", columns, named)
-    for _, score in scores:
-        typer.echo(str(score))
+        _print_table(scores, means, several_runs)
+    for made in (*(score for _, score in scores), *means):
+        typer.echo(str(made))
+
+
+def _print_table(scores: "list[tuple[str, Score]]", means: "list[SeedMean]", several_runs: bool) -> None:
+    rows = [
+        (run, _label(score), score.shown(), score.shown_interval(), score.family.better)
+        for run, score in scores
+    ]
+    for mean in means:
+        first = mean.scores[0]
+        rows.append((f"mean of {len(mean.scores)} seeds", _label(first), *mean.shown(), first.family.better))
+    skipped = 0 if several_runs else 1
+    columns = ("run", "metric", "value", "95% interval", "better")
+    print_table("intervals by bootstrap", columns[skipped:], [row[skipped:] for row in rows])
 
 
 def _label(score: "Score") -> str:

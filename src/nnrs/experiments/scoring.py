@@ -23,10 +23,11 @@ def evaluate_run(
     request: Request | None = None,
     note: Callable[[str], None] = lambda remark: None,
     shelf: Shelf | None = None,
+    begin: Callable[[str], None] = lambda step: None,
 ) -> list[Score]:
     """The scores of a run's best model, which are kept in the run directory as well.
 
-    `note` hears what was left out. A `shelf` serves several runs of one text.
+    `note` hears what was left out, `begin` what comes next. A `shelf` serves several runs of one text.
     """
     request = request or Request()
     subject = Subject(Path(path), device, request, cache(note), shelf or Shelf())  # each remark once
@@ -34,6 +35,7 @@ def evaluate_run(
     scores = []
     for split in request.splits:
         for name in metrics:
+            begin(f"{name} ({split})")
             made = list(METRICS[name](subject, split))
             records = [score.as_dict() for score in made]
             subject.store("scores", "signature", {record["signature"] for record in records}, records)

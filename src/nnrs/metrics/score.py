@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from nnrs.registry import look_up
@@ -110,3 +111,68 @@ def differences(scores: Sequence[Score]) -> dict[str, list[str]]:
     names = dict.fromkeys(name for score in scores for name in score.parts if name not in METHOD_PARTS)
     found = {name: list(dict.fromkeys(score.parts.get(name, "none") for score in scores)) for name in names}
     return {name: values for name, values in found.items() if len(values) > 1}
+
+
+@dataclass(frozen=True)
+class SeedMean:
+    """Scores that differ in their seed alone, as one: the mean, and the standard deviation over the seeds."""
+
+    scores: tuple[Score, ...]
+
+    @property
+    def value(self) -> float:
+        """The mean."""
+        return fmean(score.value for score in self.scores)
+
+    @property
+    def sd(self) -> float:
+        """The standard deviation, of which a single seed has none."""
+        return stdev(score.value for score in self.scores)
+
+    @property
+    def signature(self) -> str:
+        """What the scores share, and all that they say of seed and number of sentences.
+
+        >>> SeedMean((Score("ppl", 9.0, "n:5|seed:1"), Score("ppl", 8.0, "n:5|seed:2"))).signature
+        'n:5|seed:1,2'
+        """
+        every = [score.parts for score in self.scores]
+        told = {name: dict.fromkeys(parts[name] for parts in every) for name in every[0]}
+        return "|".join(f"{name}:{','.join(values)}" for name, values in told.items())
+
+    def shown(self) -> tuple[str, str]:
+        """Mean and deviation as they are printed."""
+        digits = self.scores[0].family.digits
+        return f"{self.value:.{digits}f}", f"± {self.sd:.{digits}f} (sd)"
+
+    def __str__(self) -> str:
+        return f"{self.scores[0].metric}|{self.signature} = {' '.join(self.shown())}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The mean as plain values, for JSON."""
+        first = self.scores[0]
+        return {
+            "metric": first.metric,
+            "value": self.value,
+            "signature": f"{first.metric}|{self.signature}",
+            "better": first.family.better,
+            "sd": self.sd,
+            "seeds": [int(score.parts["seed"]) for score in self.scores],
+        }
+
+
+def over_seeds(scores: Sequence[Score]) -> list[SeedMean]:
+    """The means of those scores that say the same of everything but their seed, no seed twice.
+
+    How many sentences could be compared is an outcome, too, and may differ.
+
+    >>> same, other = [Score("ppl", 9.0, "k:5|seed:1"), Score("ppl", 8.0, "k:5|seed:2")], "k:6|seed:3"
+    >>> [(mean.value, mean.signature) for mean in over_seeds([*same, Score("ppl", 7.0, other)])]
+    [(8.5, 'k:5|seed:1,2')]
+    """
+    alike: dict[tuple[str, ...], list[Score]] = {}
+    for score in scores:
+        told = (f"{name}:{value}" for name, value in score.parts.items() if name not in ("seed", "n"))
+        alike.setdefault((score.metric, *told), []).append(score)
+    seeds = {key: [score.parts.get("seed") for score in group] for key, group in alike.items()}
+    return [SeedMean(tuple(alike[key])) for key, found in seeds.items() if len(set(found)) == len(found) > 1]
