@@ -188,16 +188,21 @@ def test_seeds_killed_again_and_again_end_bitwise_as_single_runs(
     assert json.loads(done.stdout)["runs"] == [RunDirectory(out).summary() for out in single.values()]
 
 
-def test_an_interruption_of_seeds_says_how_to_go_on(begin, nnrs, long_options, tmp_path):
+def test_an_interruption_of_seeds_says_what_became_of_them_and_how_to_go_on(begin, long_options, tmp_path):
     out = tmp_path / "runs"
-    process = begin("train", *long_options, "--seeds", "4,2", "--out", out)
-    wait_for_epochs(process, out / "seed-4", 1)
-    os.killpg(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=100)
-    assert (process.returncode, stdout) == (130, ""), stderr
-    assert stderr.splitlines()[-1] == (
-        f"stopped with 0 of 2 runs at their end; saved. Continue with: nnrs train --out {out} --resume"
-    )
+
+    def interrupted(settings, epochs):
+        process = begin("train", *settings, "--out", out)
+        wait_for_epochs(process, out / "seed-4", epochs)
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=100)
+        assert (process.returncode, stdout) == (130, ""), stderr
+        assert stderr.splitlines()[-1] == (
+            f"stopped with 0 of 2 runs at their end; saved. Continue with: nnrs train --out {out} --resume"
+        )
+        return stderr
+
+    interrupted([*long_options, "--seeds", "4,2"], epochs=1)
     _, state = RunDirectory(out / "seed-4").checkpoint()
     assert 0 < state["window"] < 203
     assert sorted(path.name for path in (out / "seed-2").iterdir()) == [
@@ -205,10 +210,13 @@ def test_an_interruption_of_seeds_says_how_to_go_on(begin, nnrs, long_options, t
         "neighbors.safetensors",
         "vocabulary.json",
     ]  # it was not begun
-    done = nnrs("train", "--out", out, "--resume")
-    assert done.returncode == 0, done.stderr
-    assert f"\nseed-4: continuing in epoch 1, window {state['window']}\n" in done.stderr
-    assert "seed-2: continuing" not in done.stderr
+    config = json.loads((out / "seed-2" / "config.json").read_text())
+    config["optimizer"]["learning_rate"] = 1e30
+    (out / "seed-2" / "config.json").write_text(json.dumps(config))
+    told = interrupted(["--resume"], epochs=2)  # seed-2 comes first now, and diverges
+    assert f"\nseed-4: continuing in epoch 1, window {state['window']}\n" in told
+    assert "seed-2: continuing" not in told
+    assert re.search(r"^seed-2: the .* is no longer finite in epoch 0", told.splitlines()[-2])
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(

@@ -66,7 +66,7 @@ def test_the_same_comes_as_json_and_from_finished_runs(done, summaries):
     assert printed["mean"]["test_perplexity"] == statistics.mean(values)
     assert printed["sd"]["test_perplexity"] == statistics.stdev(values)
     assert set(printed["sd"]) == {"valid_perplexity", "test_perplexity"}
-    assert "these runs are finished; their scores again:" in done["again"].stderr
+    assert "these runs are finished; their scores:" in done["again"].stderr
 
 
 def test_each_seed_tells_of_its_epochs_by_name(done):

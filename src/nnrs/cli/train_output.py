@@ -1,0 +1,100 @@
+"""What `nnrs train` says: before it begins, on standard error, and its scores in the end."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from nnrs.cli.output import duration, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from nnrs.experiments.prepare import Parts
+    from nnrs.experiments.run import Run
+
+PERPLEXITIES = ("valid_perplexity", "test_perplexity")
+
+
+def describe(runs: "list[Run]", names: list[str]) -> None:
+    """What is about to be trained, on which text, from where on and for how long."""
+    _describe_parts(runs[0].parts)
+    left = {name: run for name, run in zip(names, runs, strict=True) if not run.trainer.finished}
+    if not left:
+        note("these runs are finished; their scores:" if names[0] else "this run is finished; its scores:")
+        return
+    if len(left) < len(runs):
+        note(f"{len(runs) - len(left)} of {len(runs)} runs are finished")
+    _describe_positions(left)
+    for difference in dict.fromkeys(line for run in left.values() for line in run.differences()):
+        note(difference)
+    _describe_work(list(left.values()))
+
+
+def _describe_parts(parts: "Parts") -> None:
+    sizes = ", ".join(f"{split} {len(ids):,}" for split, ids in parts.text.ids.items())
+    note(f"text: {parts.text.corpus.name}, {sizes} tokens, vocabulary {len(parts.text.vocabulary):,}")
+    if parts.coverage:
+        note(str(parts.coverage))
+    if parts.vectors and parts.vectors.rejected:
+        note(f"{parts.vectors.rejected} vectors were left out: they hold a number that is not finite")
+    if parts.policy.table and parts.policy.table.recall < 1.0:
+        note(f"the neighbor search found {parts.policy.table.recall:.1%} of the true neighbors")
+
+
+def _describe_positions(runs: "dict[str, Run]") -> None:
+    standing: dict[tuple[int, int], list[str]] = {}
+    for name, run in runs.items():
+        position = run.trainer.live.position
+        if position.step:
+            standing.setdefault((position.epoch, position.window), []).append(name)
+    for (epoch, window), names in standing.items():
+        who = f"{', '.join(names)}: " if names[0] else ""
+        note(f"{who}continuing in epoch {epoch}, window {window}")
+
+
+def _describe_work(runs: "list[Run]") -> None:
+    """Size, and what it will take: of runs one after the other as long as the first one's windows say."""
+    from nnrs.experiments.estimate import estimate
+    from nnrs.experiments.together import can_batch
+
+    first, config = runs[0], runs[0].parts.config
+    size = f"{config.model.label()}, {first.parameters:,} parameters"
+    count = f"{len(runs)} runs " if len(runs) > 1 else ""
+    if can_batch(config, first.device):
+        how = "; {}side by side, as many as fit: an epoch's line has their means, and the range of valid"
+        note(size + (how.format(count) if count else ""))
+        return
+    taken = estimate(first)
+    epochs = [run.parts.config.training.epochs - run.trainer.live.position.epoch for run in runs]
+    seconds = taken.seconds * sum(epochs) / epochs[0]
+    how = f"{count}one after the other, " if count else ""
+    note(f"{size}; {how}about {duration(seconds)} and {taken.bytes / 2**20:,.0f} MiB")
+
+
+def report(summary: dict[str, Any], out: Path, json: bool) -> None:
+    """The scores of one run."""
+    if json:
+        print_json(summary)
+        return
+    rows = [(name, f"{summary[name]:.2f}") for name in PERPLEXITIES]
+    print_table("lower is better", ("score", "value"), [*rows, ("best_epoch", str(summary["best_epoch"]))])
+    typer.echo(f"{summary['signature']} = {summary['test_perplexity']:.2f}")
+    note(f"run directory: {out}")
+
+
+def report_several(summaries: dict[str, dict[str, Any]], out: Path, json: bool) -> None:
+    """A row for each run, and mean and standard deviation where there are several."""
+    from statistics import mean, stdev
+
+    over = {"mean": mean, "sd": stdev} if len(summaries) > 1 else {}
+    scores = {name: [summary[name] for summary in summaries.values()] for name in PERPLEXITIES}
+    spread = {word: {name: of(values) for name, values in scores.items()} for word, of in over.items()}
+    if json:
+        print_json({"runs": list(summaries.values()), "mean": spread.get("mean"), "sd": spread.get("sd")})
+        return
+    rows = [
+        (name, *(f"{summary[score]:.2f}" for score in PERPLEXITIES), str(summary["best_epoch"]))
+        for name, summary in summaries.items()
+    ]
+    rows += [(word, *(f"{value:.2f}" for value in values.values()), "") for word, values in spread.items()]
+    print_table("perplexity: lower is better", ("run", "valid", "test", "best epoch"), rows)
+    note(f"run directories in {out}")
