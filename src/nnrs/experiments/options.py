@@ -83,14 +83,21 @@ def command_of(config: RunConfig) -> str:
     """
     given = _spelled_out(config)
     out = ["--out", f"{config.policy.method}_seed-{config.seed}"]
-    if configure(given) != config:
+    if not _makes(given, config):
         return shlex.join(["nnrs", "train", "--config", "config.json", *out])
     for option in [name for name in given if name != "preset"] + ["preset"]:
         rest = {name: value for name, value in given.items() if name != option}
-        given = rest if configure(rest) == config else given
+        given = rest if _makes(rest, config) else given
     given |= {name: Path(given[name]).name for name in ("data", "vectors") if name in given}
     words = [word for option, value in given.items() for word in _words(option, value)]
     return shlex.join(["nnrs", "train", *words, *out])
+
+
+def _makes(given: dict[str, Any], config: RunConfig) -> bool:
+    try:
+        return configure(given) == config
+    except ConfigError:
+        return False
 
 
 def _spelled_out(config: RunConfig) -> dict[str, Any]:

@@ -1,0 +1,231 @@
+"""From a table with lists in it to runs in a stable order, and what a plan allows to follow another."""
+
+import json
+import shlex
+
+import pytest
+import typer
+
+from nnrs.cli.main import app
+from nnrs.errors import ConfigError
+from nnrs.experiments.options import command_of, configure
+from nnrs.experiments.plan import Plan, cells_of, expand, read_plan
+from nnrs.experiments.subject import Request
+
+
+def plan_of(values, *, kind="grid", **request):
+    return Plan(kind=kind, title="t", command="c", cells=tuple(expand(values)), request=Request(**request))
+
+
+def names(values):
+    return [cell.name for cell in expand(values)]
+
+
+def test_the_last_list_varies_fastest_and_the_seeds_faster_still():
+    values = {"seeds": "1-2", "schedule": ["linear", "static"], "method": ["ss", "nnrs"]}
+    assert names(values) == [
+        "ss_linear_seed-1",
+        "ss_linear_seed-2",
+        "nnrs_linear_seed-1",
+        "nnrs_linear_seed-2",
+        "ss_static_seed-1",
+        "ss_static_seed-2",
+        "nnrs_static_seed-1",
+        "nnrs_static_seed-2",
+    ]
+
+
+def test_options_and_tables_of_settings_say_the_same():
+    options = {"method": "nnrs", "k": [3, 5], "epochs": 2, "data": "synthetic", "preset": "tiny"}
+    tables = {
+        "policy": {"method": "nnrs", "k": [3, 5]},
+        "training": {"epochs": 2},
+        "data": {"source": "synthetic"},
+        "model": {"preset": "tiny"},
+    }
+    assert expand(options) == expand(tables)
+    assert names(options) == ["nnrs_k-3_seed-1", "nnrs_k-5_seed-1"]
+
+
+def test_a_cell_is_what_the_options_of_train_would_make():
+    [cell] = expand(
+        {"data": "synthetic", "method": "ss", "schedule": "pulse", "prediction_rate": 0.3, "seed": 4}
+    )
+    given = {"data": "synthetic", "method": "ss", "schedule": "pulse", "prediction_rate": "0.3", "seed": 4}
+    assert cell.config == configure(given)
+
+
+def test_each_table_of_runs_is_laid_over_the_rest():
+    values = {"method": "ss", "epochs": 2, "runs": [{"method": "mle"}, {"schedule": ["linear", "static"]}]}
+    cells = expand(values)
+    assert [cell.labels for cell in cells] == [
+        {"method": "mle"},
+        {"method": "ss", "schedule": "linear"},
+        {"method": "ss", "schedule": "static"},
+    ]
+    assert {cell.config.training.epochs for cell in cells} == {2}
+
+
+def test_a_setting_that_is_a_list_varies_as_a_list_of_lists():
+    one, two = {"method": "nnrs", "protect": ["a", "b"]}, {"method": "nnrs", "protect": [["a", "b"], []]}
+    assert [cell.config.vectors.protect for cell in expand(one)] == [("a", "b")]
+    assert [cell.config.vectors.protect for cell in expand(two)] == [("a", "b"), ()]
+
+
+def test_files_are_located_at_once_and_called_by_their_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = expand({"data": ["a/one.txt", "b/two.txt"]})
+    assert [cell.labels["corpus"] for cell in cells] == ["one", "two"]
+    assert [cell.config.data.source for cell in cells] == [
+        str(tmp_path / place) for place in ("a/one.txt", "b/two.txt")
+    ]
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders():
+    assert names({"data": ["a/text.txt", "b/text.txt"]}) == [
+        "ss-nnrs_a-text.txt_seed-1",
+        "ss-nnrs_b-text.txt_seed-1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"methd": ["ss"]}, "unknown grid setting 'methd'. Did you mean 'method'"),
+        ({"policy": {"methd": "ss"}}, "unknown config setting policy 'methd'. Did you mean 'method'"),
+        (
+            {"method": "mle", "schedule": ["linear", "static"]},
+            "mle_linear_seed-1 and mle_static_seed-1 are the same",
+        ),
+        ({"method": ["ss", "ss"]}, "ss_seed-1 and ss_seed-1 are the same run"),
+        ({"k": []}, "the list of policy.k is empty"),
+        ({"method": ["nnrs", "mle"], "k": 3}, "the run with method mle, k 3: method 'mle' has no k"),
+        ({"method": 5}, "config policy.method must be str, got 5"),
+        ({"epochs": [2, "3"]}, "config training.epochs must be int, got '3'"),
+        ({"protect": "word"}, "config vectors.protect must be a list"),
+        ({"seed": 1, "seeds": "1-2"}, "seed and seeds are two ways to say it"),
+        ({"seeds": "3-1"}, "the range 3-1 runs backwards"),
+        ({"policy": {"prediction_rate": [{"end": 0.1}]}}, "put each into a [[runs]] table"),
+        ({"runs": {"method": "ss"}}, "write [[runs]] above each"),
+        ({"runs": [{"evaluate": {}}]}, "grid setting evaluate does not go here"),
+        ({"runs": []}, "the plan is empty"),
+        ({"seed": list(range(1000)), "k": list(range(101))}, "101,000 runs; at most 100,000"),
+    ],
+)
+def test_what_is_wrong_with_a_grid_is_said_in_one_line(values, told):
+    with pytest.raises(ConfigError) as error:
+        plan_of(values)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_metric_that_nobody_knows_is_refused_before_anything_is_trained():
+    with pytest.raises(ConfigError, match=r"unknown metric 'blue'. Did you mean 'bleu'"):
+        plan_of({}, metrics=("blue",))
+
+
+def test_a_grid_file_gives_a_plan(tmp_path):
+    path = tmp_path / "rates.toml"
+    path.write_text('method = ["mle", "ss"]\n[evaluate]\nmetrics = ["perplexity", "bleu"]\nsentences = 7\n')
+    plan = read_plan(path, "nnrs grid rates.toml")
+    assert (plan.kind, plan.title, plan.command) == ("grid", "rates", "nnrs grid rates.toml")
+    assert plan.request == Request(metrics=("perplexity", "bleu"), sentences=7)
+    assert [cell.name for cell in plan.cells] == ["mle_seed-1", "ss_seed-1"]
+    path.write_text("[evaluate]\nsentence = 7\n")
+    with pytest.raises(
+        ConfigError, match=r"unknown config setting evaluate 'sentence'. Did you mean 'sentences'"
+    ):
+        read_plan(path, "")
+
+
+def test_a_plan_survives_json():
+    plan = plan_of(
+        {"method": ["nnrs", "mle"], "seeds": "1-2"}, metrics=("perplexity", "bleu"), splits=("valid",)
+    )
+    assert Plan.from_dict(json.loads(json.dumps(plan.as_dict()))) == plan
+    with pytest.raises(ConfigError, match="format 99"):
+        Plan.from_dict({**plan.as_dict(), "format": 99})
+
+
+def test_a_plan_may_grow_and_known_runs_keep_their_names_while_new_ones_come_behind():
+    before = plan_of({"method": "ss", "schedule": "linear", "seeds": "1-2"})
+    after = plan_of({"method": "ss", "schedule": ["static", "linear"], "seeds": "1-2"}).following(before)
+    assert [(cell.name, cell.labels.get("schedule")) for cell in after.cells] == [
+        ("ss_seed-1", "linear"),
+        ("ss_seed-2", "linear"),
+        ("ss_static_seed-1", "static"),
+        ("ss_static_seed-2", "static"),
+    ]
+
+
+def test_a_plan_that_lacks_runs_or_measures_otherwise_is_refused():
+    before = plan_of({"seeds": "1-9"})
+    with pytest.raises(
+        ConfigError, match=r"lacks: ss-nnrs_seed-2, ss-nnrs_seed-3, ss-nnrs_seed-4 and 5 more"
+    ):
+        plan_of({"seeds": "1"}).following(before)
+    with pytest.raises(ConfigError, match="another request"):
+        plan_of({"seeds": "1-9"}, sentences=5).following(before)
+    with pytest.raises(ConfigError, match="another kind"):
+        plan_of({"seeds": "1-9"}, kind="compare").following(before)
+
+
+def test_cells_of_methods_share_options_and_leave_out_what_means_nothing_to_one():
+    options = {"data": "synthetic", "neighbor_rate": "0:0.3", "prediction_rate": "0:0.1", "temperature": 0.2}
+    cells = cells_of(options, ["mle", "ss", "nnrs"], [1, 2], {"row": "X 1", "corpus": "syn"})
+    assert [cell.name for cell in cells[::2]] == ["X-1_syn_seed-1"] * 3
+    assert [cell.config.seed for cell in cells] == [1, 2] * 3
+    assert cells[0].labels == {"method": "mle", "row": "X 1", "corpus": "syn"}
+    mle, ss, nnrs = (cell.config.policy for cell in cells[::2])
+    assert (mle.prediction_rate, mle.neighbor_rate, mle.temperature) == (None, None, None)
+    assert (ss.prediction_rate.end, ss.neighbor_rate) == (0.1, None)
+    assert (nnrs.prediction_rate, nnrs.neighbor_rate.end, nnrs.temperature) == (None, 0.3, 0.2)
+
+
+COMMANDS = {
+    "plain": {"method": "mle"},
+    "preset": {
+        "data": "synthetic",
+        "preset": "medium",
+        "method": "ss-nnrs",
+        "schedule": "pulse",
+        "k": 5,
+        "seed": 9,
+    },
+    "sizes": {"units": 32, "dropout": 0.25, "layers": 1, "model": "gru"},
+    "transformer": {
+        "model": "transformer",
+        "optimizer": "sgd",
+        "learning_rate": 0.5,
+        "annealing": "constant",
+    },
+    "rates": {"method": "ss", "prediction_rate": "0.1:0.7", "unroll": "exact", "predict": "greedy"},
+    "lists": {"method": "nnrs", "protect": ("a b", "c"), "initialise": True, "rule": "constant"},
+    "tprs": {"method": "tprs", "transition_row": "previous", "transition_whole": True},
+}
+
+
+@pytest.mark.parametrize("options", COMMANDS.values(), ids=COMMANDS)
+def test_the_command_of_a_run_makes_the_same_run(options):
+    config = configure(options)
+    words = shlex.split(command_of(config))
+    assert words[:2] == ["nnrs", "train"]
+    parser = typer.main.get_command(app).commands["train"]
+    parsed = parser.make_context("train", words[2:]).params
+    given = {name: value for name, value in parsed.items() if value not in (None, [], (), False)}
+    given["protect"] = tuple(given.get("protect", ()))
+    for name in ("out", "device"):
+        del given[name]
+    assert configure(given) == config
+
+
+def test_the_command_of_a_run_names_no_folder_of_this_machine_and_no_option_too_many():
+    assert command_of(configure({"data": "/home/someone/ptb", "method": "nnrs", "seed": 2})) == (
+        "nnrs train --data ptb --method nnrs --seed 2 --out nnrs_seed-2"
+    )
+
+
+def test_settings_without_an_option_are_taken_from_the_config(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text("[training]\nvalid_streams = 3\n")
+    assert "--config config.json" in command_of(configure({"config": path}))
