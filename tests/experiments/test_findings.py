@@ -70,7 +70,7 @@ def test_eight_seeds_show_an_effect_and_say_how_large_it_is():
     [sentence] = found.sentences
     assert sentence.startswith("nnrs is better than mle: test perplexity ")
     assert "% lower (95 % interval" in sentence
-    assert sentence.endswith("8 seeds, p = 0.008 after Holm over 1 contrast).")
+    assert sentence.endswith("8 seeds, p = 0.00781 after Holm over 1 contrast).")
 
 
 def test_five_seeds_can_only_make_it_probable_and_the_findings_say_so():
@@ -78,15 +78,15 @@ def test_five_seeds_can_only_make_it_probable_and_the_findings_say_so():
     assert [item.verdict for item in found.contrasts] == ["probably better", "probably better"]
     assert found.sentences[0].startswith("nnrs is probably better than mle")
     assert found.sentences[-1] == (
-        "With 5 seeds the exact test cannot give a p below 0.062, so none of 2 contrasts could pass; "
-        "from 7 seeds on one could."
+        "With 5 seeds the exact test cannot give a p below 0.0625, so none of 2 contrasts can pass; "
+        "from 7 seeds on one can."
     )
 
 
 def test_no_difference_is_an_answer():
     found = findings([*series("mle", 0.0, 8), *series("nnrs", 0.0, 8)])
     assert found.contrasts[0].verdict == "no difference found"
-    assert found.sentences[0].startswith("No difference found between nnrs and mle: test perplexity ")
+    assert found.sentences[0].startswith("No difference was found between nnrs and mle: test perplexity ")
     assert " lower" in found.sentences[0]
     assert " higher" in found.sentences[0]  # the interval has both
 
@@ -132,11 +132,16 @@ def test_of_several_settings_the_one_named_in_advance_is_compared_else_the_best_
         "linear": series("nnrs", -0.03, 8, policy=linear, labels={"schedule": "linear"}),
     }
     chosen = findings([*mle, *of["static"], *of["exponential"]])
-    assert chosen.contrasts[0].ours == "exponential"
-    assert chosen.sentences[0] == "nnrs was trained in 2 ways; compared is exponential, as named in advance."
+    assert chosen.contrasts[0].ours == "nnrs exponential"
+    assert (
+        chosen.sentences[0]
+        == "nnrs was trained in 2 ways; compared is nnrs exponential, the setting named in advance."
+    )
     chosen = findings([*mle, *of["linear"], *of["static"]])
-    assert chosen.contrasts[0].ours == "static"
-    assert chosen.sentences[0] == "nnrs was trained in 2 ways; compared is static, the best on validation."
+    assert chosen.contrasts[0].ours == "nnrs static"
+    assert (
+        chosen.sentences[0] == "nnrs was trained in 2 ways; compared is nnrs static, the best on validation."
+    )
 
 
 def test_the_choice_never_looks_at_the_test_split():
@@ -149,7 +154,7 @@ def test_the_choice_never_looks_at_the_test_split():
         result("nnrs", seed, 4.4, valid=4.2, policy=linear, labels={"schedule": "linear"}) for seed in (1, 2)
     ]
     found = findings([*series("mle", 0.0, 2), *good_test, *good_valid])
-    assert found.contrasts[0].ours == "linear"
+    assert found.contrasts[0].ours == "nnrs linear"
 
 
 def test_texts_and_models_are_compared_apart_and_corrected_together():
@@ -163,11 +168,9 @@ def test_texts_and_models_are_compared_apart_and_corrected_together():
         *series("nnrs", 0.0, 3, **gru),
     ]
     found = findings(runs)
-    assert [item.ours for item in found.contrasts] == [
-        "nnrs on ptb, lstm",
-        "nnrs on wikitext-2, lstm",
-        "nnrs on ptb, gru",
-    ]
+    assert {item.ours for item in found.contrasts} == {"nnrs"}
+    assert [item.setting for item in found.contrasts] == ["ptb, lstm", "wikitext-2, lstm", "ptb, gru"]
+    assert found.sentences[1].startswith("On wikitext-2, lstm: nnrs is ")
     assert {item.family for item in found.contrasts} == {3}
     assert found.contrasts[0].mean < -0.01
     assert found.contrasts[1].mean > 0.01
@@ -220,7 +223,28 @@ def test_other_metrics_are_a_family_of_their_own_in_which_higher_may_be_better()
     assert by_metric["excess-nats-h10|test|sample"].verdict == "worse"
     assert by_metric["self-bleu4|test|sample"].verdict == "no difference found"
     assert by_metric["bleu4|test|sample"].mean == pytest.approx(1.0, abs=0.01)
-    assert "nnrs is better than mle in bleu4 (1.00 higher" in found.sentences[-1]
+    assert found.sentences[-3:-1] == [
+        "On other metrics (bleu4 test sample, self-bleu4 test sample, excess-nats-h10 test sample) "
+        "2 of 3 contrasts passed the corrected test.",
+        found.sentences[-2],
+    ]
+    assert found.sentences[-2].startswith("nnrs is better than mle in bleu4, 1.00 higher (95 % interval ")
+    assert found.sentences[-1].startswith("nnrs is worse than mle in excess-nats-h10, 0.10")
+
+
+def test_intervals_that_exclude_nothing_are_counted_against_chance_and_not_announced():
+    def run(method: str, shift: float, seed: int) -> Result:
+        value = 10.0 + shift + NOISE[seed - 1] * (1 + shift)
+        return result(method, seed, 4.3, scores={"bleu4|test|sample": value})
+
+    found = findings(
+        [run(method, shift, seed) for method, shift in (("mle", 0.0), ("ss", 1.0)) for seed in (1, 2, 3)]
+    )
+    assert found.others[0].verdict == "probably better"
+    assert found.sentences[-1] == (
+        "On other metrics (bleu4 test sample) 0 of 1 contrast passed the corrected test; "
+        "1 of their intervals exclude 0, where chance alone would have 0.1 do so."
+    )
 
 
 def test_words_are_never_causal_or_triumphant():

@@ -4,10 +4,11 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from nnrs.experiments.groups import Group, grouped
 from nnrs.experiments.store import Result
-from nnrs.metrics.contrasts import Contrast, contrast, corrected, fewest_seeds, smallest_p
+from nnrs.metrics.contrasts import ALPHA, Contrast, contrast, corrected, fewest_seeds, smallest_p
 from nnrs.metrics.score import Score
 from nnrs.run_directory import Json
 
@@ -52,44 +53,50 @@ class Setting:
     name: str  # empty where there is one setting
 
     def pairs(self) -> list[tuple[Group, Group]]:
-        """Whom to compare with whom: the pairs named in advance, and methods in none of them with the baseline."""
+        """The groups to compare: one stands for each method."""
         chosen = {method: self._stands_for(method) for method in dict.fromkeys(g.method for g in self.groups)}
-        pairs = [(ours, theirs) for ours, theirs in NAMED_IN_ADVANCE if {ours, theirs} <= chosen.keys()]
-        baseline = BASELINE if BASELINE in chosen else next(iter(chosen))
-        compared = {method for pair in pairs for method in pair} | {baseline}
-        pairs += [(method, baseline) for method in chosen if method not in compared]
-        return [(chosen[ours], chosen[theirs]) for ours, theirs in pairs]
+        return [(chosen[ours], chosen[theirs]) for ours, theirs in pairs_of(list(chosen))]
 
     def called(self, group: Group) -> str:
-        """The method, with what tells its groups apart, and the setting where there are several."""
-        return f"{self._own_name(group)} on {self.name}" if self.name else self._own_name(group)
+        """The method, or what tells its groups apart where it has several."""
+        if len(self._of(group.method)) == 1:
+            return group.method
+        told = [text for name, text in group.labels.items() if name not in ("method", "corpus", "model")]
+        named = told if "row" in group.labels else [group.method, *told]  # a row of the paper says its method
+        return " ".join(named) if told else f"{group.method} {group.results[0].group}"
 
     def choices(self) -> list[str]:
         """How the one group was chosen that stands for a method with several."""
         sentences = []
-        where = f" on {self.name}" if self.name else ""
         for method in dict.fromkeys(group.method for group in self.groups):
             several, one = self._of(method), self._stands_for(method)
             if len(several) > 1:
-                how = "as named in advance" if _as_named(one) else "the best on validation"
-                sentences.append(
-                    f"{method} was trained in {len(several)} ways{where}; compared is {self._own_name(one)}, {how}."
-                )
+                named = sum(map(_as_named, several)) == 1
+                how = "the setting named in advance" if named else "the best on validation"
+                ways = f"{method} was trained in {len(several)} ways"
+                sentences.append(f"{_on(self.name)}{ways}; compared is {self.called(one)}, {how}.")
         return sentences
 
     def _of(self, method: str) -> list[Group]:
         return [group for group in self.groups if group.method == method]
 
-    def _own_name(self, group: Group) -> str:
-        if len(self._of(group.method)) == 1:
-            return group.method
-        told = [text for name, text in group.labels.items() if name not in ("method", "corpus", "model")]
-        return " ".join(told) or f"{group.method} ({group.results[0].group})"
-
     def _stands_for(self, method: str) -> Group:
+        """The group with the rates named in advance, else the best on validation; the test split has no say."""
         groups = self._of(method)
         named = [group for group in groups if _as_named(group)]
-        return named[0] if len(named) == 1 else min(groups, key=lambda group: group.perplexity("valid").mean)
+        return min(named or groups, key=lambda group: fmean(group.nats("valid").values()))
+
+
+def pairs_of(methods: Sequence[str]) -> list[tuple[str, str]]:
+    """Whom to compare with whom: the pairs named in advance, and methods in none of them with the baseline.
+
+    >>> pairs_of(["mle", "ss", "ss-nnrs", "gsns"])
+    [('ss', 'mle'), ('ss-nnrs', 'ss'), ('gsns', 'mle')]
+    """
+    pairs = [(ours, theirs) for ours, theirs in NAMED_IN_ADVANCE if {ours, theirs} <= {*methods}]
+    baseline = BASELINE if BASELINE in methods else methods[0]
+    compared = {method for pair in pairs for method in pair} | {baseline}
+    return pairs + [(method, baseline) for method in methods if method not in compared]
 
 
 def findings(results: Iterable[Result]) -> Findings:
@@ -97,22 +104,14 @@ def findings(results: Iterable[Result]) -> Findings:
     settings = settings_of_groups(grouped(results))
     pairs = [(setting, ours, theirs) for setting in settings for ours, theirs in setting.pairs()]
     pairs = [pair for pair in pairs if set(pair[1].seeds) & set(pair[2].seeds)]
-    contrasts = corrected(
-        [
-            contrast(
-                setting.called(ours),
-                setting.called(theirs),
-                PERPLEXITY,
-                (ours.nats("test"), theirs.nats("test")),
-            )
-            for setting, ours, theirs in pairs
-        ]
-    )
+    contrasts = corrected([_on_perplexity(*pair) for pair in pairs])
     others = corrected([made for pair in pairs for made in _on_other_metrics(*pair)])
     groups = [(ours, theirs) for _, ours, theirs in pairs]
     sentences = [choice for setting in settings for choice in setting.choices()]
     sentences += [_sentence(item, *pair) for item, pair in zip(contrasts, groups, strict=True)]
-    sentences += _reach(contrasts) + _of_others(others)
+    if contrasts:
+        sentences += reach(max(len(item.seeds) for item in contrasts), len(contrasts))
+    sentences += _of_others(others)
     return Findings(sentences=sentences or [NOTHING], contrasts=contrasts, others=others)
 
 
@@ -134,6 +133,7 @@ def settings_of_groups(groups: Sequence[Group]) -> list[Setting]:
 def described(item: Contrast) -> Json:
     """A contrast as plain values, for JSON."""
     return {
+        "setting": item.setting,
         "ours": item.ours,
         "theirs": item.theirs,
         "metric": item.metric,
@@ -149,83 +149,99 @@ def described(item: Contrast) -> Json:
 
 
 def shown_difference(item: Contrast) -> str:
-    """The mean difference as a person says it.
+    """The mean difference as it stands in a table: of perplexities in percent.
 
     >>> shown_difference(contrast("a", "b", "ppl|test", ({1: -0.02}, {1: 0.0})))
-    '1.98 % lower'
+    '-1.98 %'
     """
-    return _amount(item, item.mean)
+    return _signed(item, item.mean)
 
 
 def shown_interval(item: Contrast) -> str:
     """The interval of the difference, likewise; empty where there is none."""
-    if item.interval is None:
-        return ""
-    low, high = item.interval
-    ends = (low, high) if item.mean >= 0 else (high, low)  # the end nearer to no difference first
-    return " to ".join(_amount(item, end) for end in ends)
+    return " to ".join(_signed(item, end) for end in item.interval or ())
+
+
+def _signed(item: Contrast, difference: float) -> str:
+    number, unit, digits = _scaled(item, difference)
+    return f"{number:+.{digits}f}{unit}"
 
 
 def _amount(item: Contrast, difference: float) -> str:
-    side = "lower" if difference < 0 else "higher"
+    """A difference as a person says it: 1.98 % lower."""
+    number, unit, digits = _scaled(item, difference)
+    return f"{abs(number):.{digits}f}{unit} {'lower' if difference < 0 else 'higher'}"
+
+
+def _scaled(item: Contrast, difference: float) -> tuple[float, str, int]:
     if item.in_nats:
-        return f"{abs(100.0 * math.expm1(difference)):.2f} % {side}"
-    digits = Score(item.metric.split("|")[0], 0.0, "").family.digits
-    return f"{abs(difference):.{digits}f} {side}"
+        return 100.0 * math.expm1(difference), " %", 2
+    return difference, "", Score(item.metric.split("|")[0], 0.0, "").family.digits
 
 
 def shown_p(p: float) -> str:
     """A p value with as many digits as mean something.
 
     >>> shown_p(0.0625), shown_p(1.0), shown_p(2e-05)
-    ('0.062', '1', '2e-05')
+    ('0.0625', '1', '2e-05')
     """
-    return f"{p:.2g}" if p < 0.001 or p == 1 else f"{p:.3f}"
+    return f"{p:.3g}"
 
 
 def _sentence(item: Contrast, ours: Group, theirs: Group) -> str:
-    values = (
-        f"test perplexity {ours.perplexity('test').mean:.2f} against {theirs.perplexity('test').mean:.2f}"
-    )
-    how_sure = (
-        f"{_seeds(len(item.seeds))}, p = {shown_p(item.holm_p)} after Holm over {_contrasts(item.family)}"
-    )
-    interval = f"95 % interval {shown_interval(item)}; " if item.interval else ""
-    measured = f"{values}, {shown_difference(item)} ({interval}{how_sure})"
+    nats = [[group.nats("test")[seed] for seed in item.seeds] for group in (ours, theirs)]
+    means = [fmean(map(math.exp, values)) for values in nats]
+    measured = f"test perplexity {means[0]:.2f} against {means[1]:.2f}, {_measured(item)}"
+    return f"{_on(item.setting)}{_judged(item)}: {measured}."
+
+
+def _judged(item: Contrast) -> str:
     if item.verdict == "no difference found":
-        return f"No difference found between {item.ours} and {item.theirs}: {measured}."
-    return f"{item.ours} is {item.verdict} than {item.theirs}: {measured}."
+        no = "no" if item.setting else "No"  # where it begins the sentence
+        return f"{no} difference was found between {item.ours} and {item.theirs}"
+    return f"{item.ours} is {item.verdict} than {item.theirs}"
 
 
-def _reach(contrasts: Sequence[Contrast]) -> list[str]:
-    """What these seeds could have shown at best, where that is not enough."""
-    if not contrasts:
-        return []
-    seeds, family = max(len(item.seeds) for item in contrasts), len(contrasts)
+def _measured(item: Contrast) -> str:
+    ends = " to ".join(_amount(item, end) for end in item.interval or ())
+    interval = f"95 % interval {ends}; " if ends else ""
+    sure = f"{_seeds(len(item.seeds))}, p = {shown_p(item.holm_p)} after Holm over {_contrasts(item.family)}"
+    return f"{_amount(item, item.mean)} ({interval}{sure})"
+
+
+def reach(seeds: int, contrasts: int) -> list[str]:
+    """What so many seeds can show at best, as a sentence; none where that is enough."""
     if seeds == 1:
         return ["One seed decides nothing: seeds of one method differ, too. Use several (--seeds 1-5)."]
-    if smallest_p(seeds) * family < 0.05:
+    if smallest_p(seeds) * contrasts < ALPHA:
         return []
     return [
         f"With {_seeds(seeds)} the exact test cannot give a p below {shown_p(smallest_p(seeds))}, so none of "
-        f"{_contrasts(family)} could pass; from {fewest_seeds(family)} seeds on one could."
+        f"{_contrasts(contrasts)} can pass; from {fewest_seeds(contrasts)} seeds on one can."
     ]
 
 
 def _of_others(others: Sequence[Contrast]) -> list[str]:
+    """What else differs: so many contrasts that only the corrected test may name one."""
     if not others:
         return []
-    told = [item for item in others if item.verdict != "no difference found"]
-    metrics = dict.fromkeys(item.metric.replace("|", " ") for item in others)
-    head = f"On other metrics ({', '.join(metrics)}; {_contrasts(len(others))} corrected together)"
-    if not told:
-        return [f"{head} no difference was found."]
-    parts = [
-        f"{item.ours} is {item.verdict} than {item.theirs} in {item.metric.split('|')[0]} "
-        f"({shown_difference(item)}, 95 % interval {shown_interval(item)}, p = {shown_p(item.holm_p)})"
-        for item in told
+    metrics = ", ".join(dict.fromkeys(item.metric.replace("|", " ") for item in others))
+    passed = [item for item in others if item.holm_p < ALPHA]
+    hinted = sum(item.verdict.startswith("probably") for item in others)
+    chance = f"{hinted} of their intervals exclude 0, where chance alone would have {ALPHA * len(others):.1f} do so"
+    head = (
+        f"On other metrics ({metrics}) {len(passed)} of {_contrasts(len(others))} passed the corrected test"
+    )
+    told = [
+        f"{_on(item.setting)}{_judged(item)} in {item.metric.split('|')[0]}, {_measured(item)}."
+        for item in passed
     ]
-    return [f"{head}: {'; '.join(parts)}."]
+    return [f"{head}; {chance}." if hinted else f"{head}.", *told]
+
+
+def _on_perplexity(setting: Setting, ours: Group, theirs: Group) -> Contrast:
+    names = setting.called(ours), setting.called(theirs)
+    return contrast(*names, PERPLEXITY, (ours.nats("test"), theirs.nats("test")), setting=setting.name)
 
 
 def _on_other_metrics(setting: Setting, ours: Group, theirs: Group) -> list[Contrast]:
@@ -236,7 +252,8 @@ def _on_other_metrics(setting: Setting, ours: Group, theirs: Group) -> list[Cont
             better = Score(key.split("|")[0], 0.0, "").family.better
             if key.startswith("ppl"):
                 values = _logs(values[0]), _logs(values[1])
-            made.append(contrast(setting.called(ours), setting.called(theirs), key, values, better))
+            names = setting.called(ours), setting.called(theirs)
+            made.append(contrast(*names, key, values, better, setting.name))
     return made
 
 
@@ -286,6 +303,10 @@ def _flat(values: Json) -> dict[str, str]:
 def _name(flat: dict[str, str], varying: Sequence[str]) -> str:
     bare = ("data.source", "model.kind")  # which need no name beside the value
     return ", ".join(flat[name] if name in bare else f"{name} {flat[name]}" for name in varying)
+
+
+def _on(setting: str) -> str:
+    return f"On {setting}: " if setting else ""
 
 
 def _seeds(count: int) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from statistics import fmean, stdev
 
 from nnrs.experiments.store import Result, signature_parts
@@ -72,9 +72,8 @@ class Group:
         found: dict[str, dict[int, float]] = {}
         for result in self.results:
             for score in result.scores:
-                found.setdefault(score_key(score["metric"], score["signature"]), {})[result.seed] = score[
-                    "value"
-                ]
+                key = score_key(score["metric"], score["signature"])
+                found.setdefault(key, {})[result.seed] = score["value"]
         return found
 
     def score(self, key: str) -> Spread:
@@ -100,5 +99,10 @@ def score_key(metric: str, signature: str) -> str:
     >>> score_key("bleu4", "bleu4|n:1000|decode:sample|split:test|seed:1")
     'bleu4|test|sample'
     """
-    parts = signature_parts(signature)
+    return _key(metric, signature.partition("|data:")[0])  # what the run is stands behind
+
+
+@lru_cache(maxsize=4096)  # of thousands of runs a few dozen
+def _key(metric: str, beginning: str) -> str:
+    parts = signature_parts(beginning)
     return "|".join([metric, *(parts[name] for name in ("split", "decode") if name in parts)])

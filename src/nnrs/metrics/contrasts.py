@@ -33,6 +33,7 @@ class Contrast:
     p: float  # of the exact sign-flip test, two-sided
     holm_p: float  # the same, corrected for the other contrasts of the family
     family: int = 1  # contrasts that were corrected together
+    setting: str = ""  # text and model, where contrasts of several stand side by side
 
     @property
     def mean(self) -> float:
@@ -71,6 +72,7 @@ def contrast(
     metric: str,
     values: tuple[Mapping[int, float], Mapping[int, float]],
     better: str = "lower",
+    setting: str = "",
 ) -> Contrast:
     """The contrast of two methods' values by seed, ours first; seeds that one of them lacks are left out."""
     mine, other = values
@@ -88,6 +90,7 @@ def contrast(
         differences=differences,
         p=p,
         holm_p=p,
+        setting=setting,
     )
 
 

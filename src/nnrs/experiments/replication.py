@@ -1,0 +1,289 @@
+"""Ours beside the paper's: its tables filled with results, the best of each group chosen on validation."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from nnrs.experiments.groups import Group, Spread, grouped
+from nnrs.experiments.paper import (
+    COLUMNS,
+    METRICS,
+    MODELS,
+    NO_SAMPLING,
+    SCHEDULES,
+    TABLE_METRICS,
+    Row,
+    published,
+    rows,
+)
+from nnrs.experiments.store import Result
+from nnrs.experiments.subject import TEACHER_FORCED
+from nnrs.metrics.score import Score
+
+DECODINGS = ("sample", TEACHER_FORCED)
+SPLITS = ("valid", "test")
+# The paper's scale of these is not known (docs/paper.md#quality), so that a difference would mean nothing.
+OTHER_SCALE = ("self_wmd", "wmd")
+LEGEND1 = (
+    "valid / test ± sd over seeds, then the paper's and our difference to it on test, then what was asked of "
+    "predictions ε and neighbors γ and > what was really replaced, means over epochs. "
+    "* best on validation of its group and schedule, ** of all"
+)
+LEGEND2 = "valid / test ± sd over seeds; below it the paper's, which does not say how it predicted"
+
+
+class Printed(NamedTuple):
+    """A table to be printed."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A configuration of Table 1 under a schedule on a text."""
+
+    row: Row
+    schedule: str
+    corpus: str
+    group: Group
+    mark: str = ""  # * or **
+
+    @property
+    def paper(self) -> dict[str, float]:
+        """The printed values."""
+        return published({"row": self.row.name, "schedule": self.schedule, "corpus": self.corpus})
+
+    @property
+    def difference(self) -> float | None:
+        """Our mean test perplexity minus the paper's."""
+        theirs = self.paper.get("ppl|test")
+        return None if theirs is None else self.group.perplexity("test").mean - theirs
+
+
+def entries(results: Sequence[Result]) -> list[Entry]:
+    """Table 1 as far as there are results, line by line; teacher forcing stands under each schedule, as printed."""
+    made = []
+    for group in grouped(results):
+        row = rows().get(group.labels.get("row", ""))
+        if row is not None and "model" not in group.labels:
+            own = SCHEDULES if row.name == NO_SAMPLING else (group.labels["schedule"],)
+            made += [Entry(row, schedule, group.labels["corpus"], group) for schedule in own]
+    names = list(rows())
+    made.sort(key=lambda entry: (names.index(entry.row.name), SCHEDULES.index(entry.schedule)))
+    return [replace(entry, mark=_mark(entry, made)) for entry in made]
+
+
+def table1(results: Sequence[Result]) -> list[Printed]:
+    """The paper's layout, a table for each text: configurations by schedules."""
+    found = entries(results)
+    return [
+        _perplexities(corpus, [entry for entry in found if entry.corpus == corpus])
+        for corpus in _corpora(found)
+    ]
+
+
+def table1_lines(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """The same as records: the columns of the paper's own table, then ours."""
+    found = entries(results)
+    return [_line(entry) for corpus in _corpora(found) for entry in found if entry.corpus == corpus]
+
+
+def text_table(table: str, results: Sequence[Result]) -> list[Printed]:
+    """Table 2 or 3, one for each text and each way of predicting: metrics and models by methods."""
+    found = {_place(group): group for group in grouped(results) if "model" in group.labels}
+    corpora = dict.fromkeys(corpus for corpus, _, _ in found)
+    return [
+        Printed(
+            f"{corpus}, {decoding}. {LEGEND2}",
+            ("metric", "model", *COLUMNS),
+            [
+                _text_row(metric, model, corpus, decoding, found)
+                for metric in TABLE_METRICS[table]
+                for model in MODELS
+            ],
+        )
+        for corpus in corpora
+        for decoding in DECODINGS
+    ]
+
+
+def text_lines(table: str, results: Sequence[Result]) -> list[dict[str, Any]]:
+    """The same as records: the columns of the paper's own table, then ours."""
+    lines = []
+    for group in grouped(results):
+        if "model" not in group.labels:
+            continue
+        for metric in TABLE_METRICS[table]:
+            for decoding in DECODINGS:
+                lines.append(_text_line(group, metric, decoding))
+    return lines
+
+
+def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Records as comma-separated values; what is not known stays empty."""
+    if not lines:
+        return ""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def _corpora(found: Sequence[Entry]) -> list[str]:
+    return list(dict.fromkeys(entry.corpus for entry in found))
+
+
+def _mark(entry: Entry, entries: Sequence[Entry]) -> str:
+    """Whether it is the best on validation: of its group under its schedule, and of all on its text."""
+
+    def is_best(others: Sequence[Entry]) -> bool:
+        return min(others, key=_valid).group is entry.group
+
+    of_text = [other for other in entries if other.corpus == entry.corpus]
+    alike = [
+        other for other in of_text if (other.row.family, other.schedule) == (entry.row.family, entry.schedule)
+    ]
+    if is_best(of_text):
+        return "**"
+    return "*" if len(alike) > 1 and is_best(alike) else ""
+
+
+def _valid(entry: Entry) -> float:
+    return entry.group.perplexity("valid").mean
+
+
+def _perplexities(corpus: str, found: Sequence[Entry]) -> Printed:
+    by_row: dict[Row, dict[str, str]] = {}
+    for entry in found:
+        by_row.setdefault(entry.row, {})[entry.schedule] = _cell(entry)
+    columns = ("configuration", "ε", "γ", *SCHEDULES)
+    lines = [
+        (
+            row.name,
+            _arrow(row.prediction_rate),
+            _arrow(row.neighbor_rate),
+            *(cells.get(name, "-") for name in SCHEDULES),
+        )
+        for row, cells in by_row.items()
+    ]
+    return Printed(f"{corpus}. {LEGEND1}", columns, lines)
+
+
+def _cell(entry: Entry) -> str:
+    group, theirs = entry.group, entry.paper
+    valid, test = group.perplexity("valid"), group.perplexity("test")
+    lines = [f"{valid.mean:.2f} / {test}{entry.mark}"]
+    if entry.difference is not None:
+        lines.append(f"{theirs['ppl|valid']:.2f} / {theirs['ppl|test']:.2f} {entry.difference:+.2f}")
+    doses = [
+        f"{letter} {group.rate('dose', source):.2f} > {group.rate('effective', source):.2f}"
+        for letter, source in (("ε", "prediction"), ("γ", "neighbor"))
+        if group.rate("dose", source) > 0
+    ]
+    return "\n".join([*lines, *doses])
+
+
+def _arrow(rate: str) -> str:
+    return rate.replace(":", "→") if rate != "0:0" else "0"
+
+
+def _line(entry: Entry) -> dict[str, Any]:
+    group, theirs = entry.group, entry.paper
+    valid, test = group.perplexity("valid"), group.perplexity("test")
+    ends = [end for rate in (entry.row.prediction_rate, entry.row.neighbor_rate) for end in rate.split(":")]
+    return {
+        "configuration": entry.row.name,
+        **dict(zip(("eps_start", "eps_end", "gamma_start", "gamma_end"), map(float, ends), strict=True)),
+        "corpus": entry.corpus,
+        "schedule": entry.schedule,
+        "valid_ppl": theirs.get("ppl|valid"),
+        "test_ppl": theirs.get("ppl|test"),
+        "our_valid_ppl": valid.mean,
+        "our_valid_sd": valid.sd,
+        "our_test_ppl": test.mean,
+        "our_test_sd": test.sd,
+        "difference": entry.difference,
+        "best": entry.mark,
+        **{f"dose_{source}": group.rate("dose", source) for source in ("prediction", "neighbor")},
+        **{
+            f"effective_{source}": group.rate("effective", source)
+            for source in ("prediction", "neighbor", "all")
+        },
+        "seeds": " ".join(map(str, group.seeds)),
+        "signature": _signature(str(group.results[0].record["signature"]), group),
+    }
+
+
+def _signature(signature: str, group: Group) -> str:
+    """The signature of one of the runs, with the seeds of all."""
+    seeds = ",".join(map(str, group.seeds))
+    return "|".join(f"seed:{seeds}" if part.startswith("seed:") else part for part in signature.split("|"))
+
+
+def _place(group: Group) -> tuple[str, str, str]:
+    return group.labels["corpus"], group.labels["model"], group.labels["row"]
+
+
+def _text_row(
+    metric: str, model: str, corpus: str, decoding: str, found: Mapping[tuple[str, str, str], Group]
+) -> tuple[str, ...]:
+    cells = []
+    for column in COLUMNS:
+        group = found.get((corpus, model, column))
+        cells.append(_text_cell(group, metric, decoding) if group else "-")
+    family = Score(METRICS[metric], 0.0, "").family
+    return (f"{METRICS[metric]} ({family.better} is better)", model, *cells)
+
+
+def _text_cell(group: Group, metric: str, decoding: str) -> str:
+    ours, theirs = _ours(group, metric, decoding), _theirs(group, metric)
+    digits = Score(METRICS[metric], 0.0, "").family.digits
+    lines = [f"{ours['valid'].mean:.{digits}f} / {ours['test'].shown(digits)}"]
+    if theirs["test"] is not None:
+        lines.append(f"{theirs['valid']:.2f} / {theirs['test']:.2f}")
+    return "\n".join(lines)
+
+
+def _text_line(group: Group, metric: str, decoding: str) -> dict[str, Any]:
+    ours, theirs = _ours(group, metric, decoding), _theirs(group, metric)
+    comparable = theirs["test"] is not None and metric not in OTHER_SCALE
+    return {
+        "metric": metric,
+        "model": group.labels["model"],
+        "corpus": group.labels["corpus"],
+        "method": group.labels["row"],
+        "valid": theirs["valid"],
+        "test": theirs["test"],
+        "our_metric": METRICS[metric],
+        "decode": decoding,
+        **{f"our_{split}": ours[split].mean for split in SPLITS},
+        **{f"our_{split}_sd": ours[split].sd for split in SPLITS},
+        "difference": ours["test"].mean - float(theirs["test"] or 0.0) if comparable else None,
+        **{f"dose_{source}": group.rate("dose", source) for source in ("prediction", "neighbor")},
+        **{
+            f"effective_{source}": group.rate("effective", source)
+            for source in ("prediction", "neighbor", "all")
+        },
+        "seeds": " ".join(map(str, group.seeds)),
+        "signature": _signature(_score_signature(group, metric, decoding), group),
+    }
+
+
+def _ours(group: Group, metric: str, decoding: str) -> dict[str, Spread]:
+    return {split: group.score(f"{METRICS[metric]}|{split}|{decoding}") for split in SPLITS}
+
+
+def _theirs(group: Group, metric: str) -> dict[str, float | None]:
+    values = published(group.labels)
+    return {split: values.get(f"{METRICS[metric]}|{split}") for split in SPLITS}
+
+
+def _score_signature(group: Group, metric: str, decoding: str) -> str:
+    wanted = (METRICS[metric], f"decode:{decoding}", "split:test")
+    found = [str(score["signature"]) for score in group.results[0].scores]
+    return next((one for one in found if all(part in one.split("|") for part in wanted)), "")
