@@ -1,0 +1,29 @@
+"""`nnrs report`: one page of results, complete in itself."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nnrs.cli.output import JsonOption, print_json
+
+
+def report(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of grids or of runs, run directories, or .jsonl files of results."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The page. [default: report.html, in the folder where there is one]")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Write the tables, plots and explorers of stored results as one HTML file that needs no network."""
+    from nnrs.report.page import write_report
+
+    in_folder = len(sources) == 1 and sources[0].is_dir()
+    place = write_report(sources, out or (sources[0] / "report.html" if in_folder else Path("report.html")))
+    if json:
+        print_json({"report": str(place), "bytes": place.stat().st_size})
+    else:
+        typer.echo(f"report to open: {place}")

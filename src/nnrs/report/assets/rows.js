@@ -1,0 +1,106 @@
+// The rows behind each plot: plain tables, which are drawn, and downloaded as CSV.
+
+const column = (key) => columns.find((item) => item.key === key);
+
+function perEpoch(fields) {
+  return shownGroups().flatMap((group) => {
+    const { epochs } = details[group];
+    return epochs.valid.map((_, epoch) => {
+      const row = { group: groups[group].name, epoch };
+      for (const [name, source] of Object.entries(fields)) row[name] = epochs[source][epoch];
+      return row;
+    });
+  });
+}
+
+const RATES = {
+  prediction: { prediction: "prediction_rate", prediction_real: "effective_prediction_rate" },
+  neighbor: { neighbor: "neighbor_rate", neighbor_real: "effective_neighbor_rate" },
+  temperature: { temperature: "temperature" },
+  effective: { effective: "effective_neighbors" },
+};
+
+const uses = (group, rate) => details[group].epochs[rate].some((value) => value > 0);
+const baselineOf = (chosen) => chosen.find((group) => groups[group].labels.method === "mle") ?? chosen[0];
+
+const rowsOf = {
+  learning() {
+    const test = column("ppl|test");
+    const means = new Map(shownGroups().map((group) => [groups[group].name, test.mean[group]]));
+    const { epochs } = details[baselineOf(shownGroups())];
+    return perEpoch({ valid: "valid", low: "low", high: "high" }).map((row) => {
+      const other = epochs.valid[row.epoch];
+      return { ...row, test: means.get(row.group), difference: other ? Math.log(row.valid / other) : null };
+    });
+  },
+
+  rates(name) {
+    const rate = name === "prediction" ? "prediction_rate" : "neighbor_rate";
+    const users = new Set(shownGroups().filter((group) => uses(group, rate)).map((group) => groups[group].name));
+    return perEpoch(RATES[name]).filter((row) => users.has(row.group) && row[name] !== null);
+  },
+
+  exposure() {
+    return shownGroups().flatMap((group) => {
+      const { exposure } = details[group];
+      if (!exposure) return [];
+      const first = exposure.excess.length - exposure.recovery;
+      return exposure.excess.map((excess, index) => ({
+        group: groups[group].name, step: index + 1, excess, low: exposure.low[index], high: exposure.high[index],
+        returns: exposure.recovery > 0 && index === first - 1,
+      }));
+    });
+  },
+
+  tradeoff() {
+    const bleu = columns.find((item) => /^bleu4\|test/.test(item.key)) ?? columns.find((item) => /^bleu4\|/.test(item.key));
+    const self = bleu && column(bleu.key.replace("bleu4", "self-bleu4"));
+    if (!self) return [];
+    const chosen = new Set(shownGroups());
+    const rows = [];
+    const add = (kind, group, seeds, quality, diversity) => {
+      if (quality !== null && diversity !== null) rows.push({ kind, group: groups[group].name, seeds, quality, diversity });
+    };
+    const others = groups.keys().filter((group) => !chosen.has(group));
+    for (const group of [...others].slice(0, 1500)) add("other", group, seedsOf(group), bleu.mean[group], self.mean[group]);
+    for (const group of chosen) {
+      groups[group].seeds.forEach((seed, index) => {
+        const run = groups[group].run + index;
+        add("run", group, `seed ${seed}`, bleu.runs[run], self.runs[run]);
+      });
+      add("mean", group, seedsOf(group), bleu.mean[group], self.mean[group]);
+    }
+    return rows;
+  },
+
+  deciles() {
+    const chosen = shownGroups().filter((group) => details[group].deciles.some((value) => value !== null));
+    const baseline = baselineOf(chosen);
+    return chosen.flatMap((group) =>
+      details[group].deciles.map((perplexity, index) => {
+        const other = details[baseline].deciles[index];
+        const difference = perplexity && other ? Math.log(perplexity / other) : null;
+        return { group: groups[group].name, decile: index + 1, perplexity, difference, baseline: groups[baseline].name };
+      }),
+    );
+  },
+
+  noise(kind) {
+    return shownGroups().flatMap((group) =>
+      details[group].noise[kind].map(([percent, perplexity]) => ({ group: groups[group].name, percent, perplexity })),
+    );
+  },
+
+  trajectory(steps) {
+    const { trajectory } = details[trajectoryGroup];
+    return trajectory.gold.slice(0, steps).flatMap((gold, step) => {
+      const source = trajectory.sources[step];
+      const rows = [{ step, lane: "gold", word: gold, gold, taken: source === "gold" }];
+      if (source !== "gold") rows.push({ step, lane: source, word: trajectory.inputs[step], gold, taken: true });
+      return rows;
+    });
+  },
+};
+
+const seedsOf = (group) => `mean of ${groups[group].seeds.length} seed${groups[group].seeds.length > 1 ? "s" : ""}`;
+let trajectoryGroup = null; // set where the trajectory is chosen

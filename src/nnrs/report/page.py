@@ -1,0 +1,170 @@
+"""One self-contained HTML page of results: data, style, script and the plotting library in a single file."""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from nnrs import __version__
+from nnrs.errors import ConfigError, DataError, RunError
+from nnrs.experiments.findings import Findings, findings
+from nnrs.experiments.paper import published
+from nnrs.experiments.store import Result, collect
+from nnrs.grid_directory import GridDirectory
+from nnrs.report.columns import Published
+from nnrs.report.payload import contrast_row, make_payload, nothing_published
+from nnrs.run_directory import Json, write_atomically
+
+SCRIPTS = ("base", "rows", "plots", "table", "results", "samples", "explorers", "start")
+MARK = '<meta name="generator" content="nnrs '
+
+
+def write_report(sources: Sequence[Path], out: Path) -> Path:
+    """Write the page of all results that the sources hold; returns where it is.
+
+    A page that was there is made anew; any other file is left alone.
+    """
+    check_replaceable(out)
+    results = [result for source in sources for result in collect(source)]
+    if not results:
+        raise DataError(f"{', '.join(map(str, sources))}: no finished run to report on. Finish one first.")
+    plans = [plan for source in sources if source.is_dir() and (plan := GridDirectory(source).plan())]
+    page = build_page(
+        results,
+        title=" and ".join(dict.fromkeys(plan["title"] for plan in plans)) or "Results",
+        commands=[plan["command"] for plan in plans],
+        found=findings(results),
+        explorer=next((found for source in sources if (found := _explorer(source))), None),
+        published=published,
+    )
+    write_atomically(out, lambda path: _write(path, page))
+    return out
+
+
+def check_replaceable(out: Path) -> None:
+    """Refuse to write over what is no page of ours."""
+    if not out.exists():
+        return
+    if not out.is_file() or MARK not in out.read_text(encoding="utf-8", errors="replace")[:2000]:
+        raise RunError(f"{out} exists and is no report of nnrs: it is not overwritten. Choose another --out.")
+
+
+def build_page(
+    results: Sequence[Result],
+    *,
+    title: str,
+    commands: Sequence[str] = (),
+    found: Findings | None = None,
+    explorer: Json | None = None,
+    published: Published = nothing_published,
+) -> str:
+    """The page as text."""
+    found = found or Findings()
+    payload = make_payload(results, explorer, published)
+    payload["contrasts"] = [contrast_row(item) for item in found.contrasts]
+    payload["others"] = [contrast_row(item) for item in found.others]
+    parts = {
+        "VERSION": __version__,
+        "TITLE": escape(title),
+        "FACTS": escape(_facts(results, payload)),
+        "SUMMARY": _sentences(found.sentences),
+        "REPEAT": _repeat(commands),
+        "STYLE": _asset("page.css"),
+        "DATA": for_script(payload),
+        "VEGA": _plotting_library(),
+        "SCRIPT": "\n".join(_asset(f"{name}.js") for name in SCRIPTS),
+    }
+    first, *rest = _asset("page.html").split("@")  # text and names take turns
+    return first + "".join(parts[part] if place % 2 == 0 else part for place, part in enumerate(rest))
+
+
+def for_script(value: Json) -> str:
+    r"""JSON that no word in it can end or leave: `<` is written as an escape.
+
+    >>> print(for_script({"word": "</script><b>"}))
+    {"word":"\u003c/script>\u003cb>"}
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _facts(results: Sequence[Result], payload: Json) -> str:
+    """What was run, in one line."""
+    records = [result.record for result in results]
+    seeds, groups = {record["seed"] for record in records}, payload["groups"]
+    models = dict.fromkeys(
+        part.partition(":")[2]
+        for record in records
+        for part in record["signature"].split("|")
+        if part[:6] == "model:"
+    )
+    epochs = sorted({len(record["epochs"]) for record in records})
+    parts = [
+        _count(len(records), "run"),
+        f"{_count(len(groups), 'setting')} × up to {_count(len(seeds), 'seed')}"
+        if len(groups) * len(seeds) != len(records)
+        else f"{_count(len(groups), 'setting')} × {_count(len(seeds), 'seed')}",
+        _some(dict.fromkeys(group["corpus"] for group in groups)),
+        _some(models),
+        f"{epochs[0]} epochs" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]} epochs",
+    ]
+    return " · ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _some(names: Sequence[str] | dict[str, None]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
+
+
+def _sentences(sentences: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return f'<ul class="lead">{items}</ul>' if items else ""
+
+
+def _repeat(commands: Sequence[str]) -> str:
+    """The commands that made all of it."""
+    every = "Each row of the table above opens to the command that repeats its runs and to each number's signature."
+    if not commands:
+        return f"<p>{every}</p>"
+    lines = "".join(f'<div class="command line"><code>{escape(command)}</code></div>' for command in commands)
+    return (
+        f"<p>This made all of it; the same command continues what was interrupted:</p>{lines}<p>{every}</p>"
+    )
+
+
+def _explorer(source: Path) -> Json | None:
+    path = GridDirectory(source).explorer_path
+    if not path.is_file():
+        return None
+    try:
+        explorer = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(
+            f"cannot read {path}: {error}. Delete it and continue the grid to make it anew."
+        ) from None
+    return explorer if isinstance(explorer, dict) else None
+
+
+def _asset(name: str) -> str:
+    return (files("nnrs.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _plotting_library() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise ConfigError("the report needs vl-convert-python: pip install 'nnrs[report]'.") from None
+    library: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return library.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,333 @@
+"""The page in a real browser: it draws, it answers, it asks nobody, and it shows a script as text."""
+
+import csv
+import io
+import re
+
+import pytest
+import torch
+from tests.report.browser import Opened
+from tests.report.factory import EVIL, make_explorer, make_results
+
+from nnrs.experiments.store import Result
+from nnrs.neighbors.probabilities import effective_neighbors, neighbor_probabilities, pick
+from nnrs.policies.functional import settle_claims
+from nnrs.report.page import build_page
+
+PLOTS = [
+    *("learning", "learning-differences", "predictions", "neighbors", "temperature", "effective-neighbors"),
+    *(
+        "exposure",
+        "tradeoff",
+        "deciles",
+        "decile-differences",
+        "noise-neighbor",
+        "noise-unigram",
+        "noise-own",
+    ),
+    "trajectory",
+]
+
+
+def slide(page, slider, value):
+    """Move a slider as a mouse would."""
+    page.locator(slider).evaluate(
+        "(element, value) => { element.value = value; element.dispatchEvent(new Event('input')); }",
+        str(value),
+    )
+
+
+def saved(page, button):
+    """The text of what a button downloads."""
+    with page.expect_download() as download:
+        page.click(button)
+    return download.value.path().read_text()
+
+
+@pytest.mark.parametrize("figure", PLOTS)
+def test_each_plot_draws_marks(opened, figure):
+    place = opened.drawn(figure)
+    marks = place.locator("svg .role-mark.mark-line path, svg .role-mark.mark-symbol path")
+    assert marks.count() > 1
+
+
+def test_there_is_no_other_plot(opened):
+    found = opened.page.locator("figure").evaluate_all("all => all.map((one) => one.id)")
+    assert sorted(found) == sorted(f"figure-{name}" for name in PLOTS)
+
+
+def test_validation_is_solid_and_test_dashed_for_each_group(opened):
+    place = opened.drawn("learning")
+    lines = place.locator("svg .role-mark.mark-line path").evaluate_all(
+        "all => all.map((one) => one.getAttribute('stroke-dasharray'))"
+    )
+    rules = place.locator("svg .role-mark.mark-rule line").evaluate_all(
+        "all => all.map((one) => one.getAttribute('stroke-dasharray'))"
+    )
+    assert lines == [None] * 4
+    assert rules == ["6,4"] * 4
+
+
+def test_the_rows_behind_a_plot_are_the_means_of_the_runs(opened, results):
+    opened.drawn("learning")
+    rows = list(
+        csv.DictReader(io.StringIO(saved(opened.page, "#figure-learning .tools button:nth-child(2)")))
+    )
+    mine = [row for row in rows if row["group"] == "nnrs"]
+    runs = [result.epochs for result in results if result.labels["method"] == "nnrs"]
+    for epoch, row in enumerate(mine):
+        values = [run[epoch]["valid_perplexity"] for run in runs]
+        assert float(row["valid"]) == pytest.approx(sum(values) / 3, rel=1e-5)
+        assert float(row["low"]) == pytest.approx(min(values), rel=1e-5)
+        assert float(row["high"]) == pytest.approx(max(values), rel=1e-5)
+    assert len(mine) == 12
+
+
+def test_a_plot_can_be_had_as_svg(opened):
+    opened.drawn("exposure")
+    made = saved(opened.page, "#figure-exposure .tools button:nth-child(1)")
+    assert made.startswith("<svg")
+    assert "ss-nnrs" in made  # its legend is with it
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5, 3.0])
+@pytest.mark.parametrize("word", ["people", EVIL, "word7"])
+def test_the_neighbor_explorer_gives_the_librarys_probabilities(opened, word, temperature):
+    explorer = make_explorer()
+    row = explorer["words"].index(word)
+    opened.page.fill("#word", word)
+    slide(opened.page, "#tau", f"{torch.tensor(temperature).log10().item():.3f}")
+    tau = float(opened.page.input_value("#tau"))
+    similarities = torch.tensor(explorer["similarities"][row], dtype=torch.float64)
+    expected = neighbor_probabilities(similarities, 10**tau).tolist()
+    lines = opened.page.locator("#explore-neighbors .bars li:not(.titles)")
+    shown = lines.locator(".share").all_inner_texts()
+    assert [float(text) for text in shown] == pytest.approx(expected, abs=5.1e-5)
+    names = [explorer["words"][index] for index in explorer["neighbors"][row]]
+    assert lines.locator("button").all_inner_texts() == names
+    count = effective_neighbors(similarities[None], 10**tau, torch.ones(1, dtype=torch.float64))
+    assert f"like {count:.2f} equally likely" in opened.page.inner_text("#explore-neighbors .note")
+
+
+def test_a_word_without_neighbors_is_said_to_have_none(opened):
+    opened.page.fill("#word", "peo")
+    assert "has no neighbors here" in opened.page.inner_text("#explore-neighbors .note")
+    assert "people" in opened.page.inner_text("#explore-neighbors .note")
+    assert opened.page.locator("#explore-neighbors .bars li").count() == 0
+
+
+def test_a_neighbor_can_be_followed(opened):
+    explorer = make_explorer()
+    opened.page.fill("#word", "people")
+    opened.page.locator("#explore-neighbors .bars button").first.click()
+    follower = explorer["words"][explorer["neighbors"][explorer["words"].index("people")][0]]
+    assert opened.page.input_value("#word") == follower
+
+
+def chosen_by_library(explorer, sentence, rates):
+    """The words and sources that the library's own functions give for these draws."""
+    rows = [0 if row is None else row for row in sentence["rows"]]
+    has = torch.tensor([row is not None for row in sentence["rows"]])
+    draws = {
+        name: torch.tensor(sentence[name], dtype=torch.float64)
+        for name in ("prediction_draws", "neighbor_draws", "coins", "picks")
+    }
+    takes_prediction, takes_neighbor = settle_claims(
+        draws["prediction_draws"] < rates["prediction_rate"],
+        (draws["neighbor_draws"] < rates["neighbor_rate"]) & has,
+        draws["coins"] < 0.5,
+    )
+    similarities = torch.tensor([explorer["similarities"][row] for row in rows], dtype=torch.float64)
+    slots = pick(neighbor_probabilities(similarities, rates["temperature"]), draws["picks"]).tolist()
+    for place, word in enumerate(sentence["words"]):
+        if takes_neighbor[place]:
+            yield "neighbor", explorer["words"][explorer["neighbors"][rows[place]][slots[place]]]
+        elif takes_prediction[place]:
+            yield "prediction", sentence["predictions"][place]
+        else:
+            yield "gold", word
+
+
+@pytest.mark.parametrize("method", ["ss", "nnrs", "ss-nnrs"])
+def test_the_curriculum_explorer_replaces_what_the_library_would(opened, results, method):
+    explorer, page = make_explorer(), opened.page
+    epochs = next(result.epochs for result in results if result.labels["method"] == method)
+    controls = page.locator("#explore-curriculum select")
+    controls.nth(1).select_option(label=method)
+    seen = set()
+    for number, sentence in enumerate(explorer["sentences"]):
+        controls.nth(0).select_option(str(number))
+        for epoch, rates in enumerate(epochs):
+            slide(page, "#epoch", epoch)
+            words = page.locator("#explore-curriculum .word")
+            expected = list(chosen_by_library(explorer, sentence, rates))
+            assert words.evaluate_all("all => all.map((one) => one.dataset.source)") == [
+                source for source, _ in expected
+            ]
+            assert words.locator("span").all_inner_texts() == [word for _, word in expected]
+            seen |= {source for source, _ in expected}
+    assert seen >= {"gold", "neighbor"} if method == "nnrs" else seen >= {"gold", "prediction"}
+
+
+def test_a_click_on_a_heading_sorts_and_another_turns_it_around(opened):
+    page = opened.page
+    head = page.locator("#table thead th", has_text="perplexity test")
+
+    def values():
+        return [float(text) for text in page.locator("#table tbody tr td:nth-child(4) b").all_inner_texts()]
+
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert values() == sorted(values())
+    head.locator("button").press("Enter")  # the keyboard does as well
+    assert head.get_attribute("aria-sort") == "descending"
+    assert values() == sorted(values(), reverse=True)
+    page.locator("#table thead th", has_text="setting").locator("button").click()
+    assert opened.names() == ["mle", "nnrs", "ss", "ss-nnrs"]
+
+
+def test_a_row_opens_by_keyboard_to_its_seeds_signature_and_command(opened, results):
+    page = opened.page
+    row = page.locator("#table .open", has_text=re.compile("^nnrs$"))
+    row.focus()
+    page.keyboard.press("Enter")
+    inside = page.locator("#table tr.detail")
+    told = inside.inner_text()
+    first = next(result.record for result in results if result.labels["method"] == "nnrs")
+    assert f"seed 1: {first['valid_perplexity']:.3f}" in told
+    assert first["signature"].replace("|seed:1|", "|seed:1,2,3|") in told
+    assert "nnrs train --data ptb --method nnrs --epochs 12 --seeds 1,2,3" in told
+    assert "nnrs evaluate RUN --metrics all --split test --decode sample --sentences 1000" in told
+    page.keyboard.press("Enter")  # the focus has stayed
+    assert inside.count() == 0
+
+
+def test_the_rows_can_be_runs(opened, results):
+    page = opened.page
+    page.click("text=by run")
+    assert len(opened.names()) == 12
+    page.click("text=by setting")
+    assert len(opened.names()) == 4
+
+
+def test_the_filter_keeps_what_it_names(opened):
+    opened.page.fill("#table input[type=search]", "nnrs")
+    assert sorted(opened.names()) == ["nnrs", "ss-nnrs"]
+    opened.page.fill("#table input[type=search]", "")
+    assert len(opened.names()) == 4
+
+
+def test_a_group_taken_out_of_the_plots_leaves_them(opened):
+    page = opened.page
+    legend = "#figure-learning svg .role-legend-label text"
+    opened.drawn("learning")
+    page.click("#chooser >> text=nnrs >> nth=0")
+    page.wait_for_function("selector => document.querySelectorAll(selector).length === 3", arg=legend)
+    assert page.locator(legend).all_text_contents() == ["mle", "ss", "ss-nnrs"]
+    page.click("#chooser >> text=nnrs >> nth=0")
+    page.wait_for_function("selector => document.querySelectorAll(selector).length === 4", arg=legend)
+
+
+def test_samples_stand_side_by_side(opened, results):
+    cards = opened.page.locator("#samples .card").all_inner_texts()
+    first = {result.labels["method"]: result.record["samples"][0] for result in reversed(results)}
+    assert len(cards) == 6  # the beginning, the gold text, four methods
+    for method, card in zip(first, reversed(cards), strict=False):
+        assert card.split("\n")[0] == method
+        assert " ".join(first[method]["generated"]) in card
+
+
+def test_contrasts_are_in_the_summary(opened):
+    assert opened.page.locator("#summary .lead li").count() > 2
+    assert opened.page.locator("#contrasts tbody tr").count() == 3
+
+
+def test_a_word_that_is_a_script_is_shown_as_text_and_never_run(opened):
+    page = opened.page
+    for figure in PLOTS:
+        opened.drawn(figure)
+    assert page.locator("main script, main b:has-text('bold')").count() == 0
+    assert page.inner_text("h1") == "A <b>bold</b> title"
+    assert EVIL in page.inner_text("#samples") or EVIL in page.inner_text("#explore-curriculum")
+    assert "<script>alert(…" in page.locator("#figure-trajectory svg").text_content()  # shortened
+    assert opened.dialogs == []
+
+
+def test_it_speaks_of_no_error_and_asks_no_other_host(opened):
+    for figure in PLOTS:
+        opened.drawn(figure)
+    assert opened.errors == []
+    assert [url for url in opened.requests if not url.startswith(("data:", "blob:"))] == [opened.url]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_nothing_is_wider_than_the_screen(chromium, html, scheme):
+    phone = Opened(chromium, html, width=400, scheme=scheme)
+    for figure in PLOTS:
+        phone.drawn(figure)
+    phone.page.locator("#table .open").first.click()
+    assert phone.page.evaluate("document.documentElement.scrollWidth") <= 400
+    wide = phone.page.locator("main *").evaluate_all(
+        """all => all.filter((one) => !one.closest('.scroll, .chooser, svg'))
+               .filter((one) => one.getBoundingClientRect().right > 401).map((one) => one.outerHTML.slice(0, 80))"""
+    )
+    assert wide == []
+    assert phone.errors == []
+    phone.page.close()
+
+
+def luminance(color):
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_both_themes(chromium, html, scheme):
+    opened = Opened(chromium, html, scheme=scheme)
+    style = "name => getComputedStyle(document.documentElement).getPropertyValue(name).trim()"
+    for behind in ("--paper", "--card", "--panel"):
+        back = luminance(opened.page.evaluate(style, behind))
+        for name in ("--ink", "--muted", "--accent", "--gold", "--neighbor", "--prediction"):
+            front = luminance(opened.page.evaluate(style, name))
+            contrast = (max(front, back) + 0.05) / (min(front, back) + 0.05)
+            assert contrast >= 4.5, f"{name} on {behind}: {contrast:.2f}"  # WCAG AA
+    opened.page.close()
+
+
+def test_the_tab_key_goes_from_the_skip_link_to_every_control(chromium, html):
+    opened = Opened(chromium, html)
+    reached = []
+    for _ in range(130):
+        opened.page.keyboard.press("Tab")
+        reached.append(
+            opened.page.evaluate(
+                "document.activeElement.id || document.activeElement.textContent.slice(0, 40)"
+            )
+        )
+    assert reached[0] == "Skip to the summary"
+    assert {"word", "tau", "epoch", "Play", "SVG", "CSV", "perplexity test", "by run"} <= set(reached)
+    opened.page.focus("#tau")
+    before = opened.page.inner_text("#tau-shown")
+    opened.page.keyboard.press("ArrowRight")
+    assert opened.page.inner_text("#tau-shown") > before
+    opened.page.close()
+
+
+def test_many_groups_are_paged_and_can_be_added_to_the_plots(chromium, tmp_path):
+    records = make_results(groups=60, seeds=1, epochs=4, corpora=("ptb", "wikitext-2"))
+    (tmp_path / "many.html").write_text(build_page([Result(record) for record in records], title="Many"))
+    opened = Opened(chromium, tmp_path / "many.html")
+    page = opened.page
+    assert len(opened.names()) == 25
+    first = opened.names()
+    page.click("#table .pager >> text=Next")
+    assert len(opened.names()) == 25
+    assert not set(first) & set(opened.names())
+    assert "26–50 of 60" in page.inner_text("#table .pager")
+    shown = page.locator("#chooser button").count()
+    page.select_option("#chooser select", index=3)
+    assert page.locator("#chooser button").count() == shown + 1
+    assert page.locator("#explore-neighbors").is_hidden()  # there is nothing to explore
+    assert opened.errors == []
+    page.close()
