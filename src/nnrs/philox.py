@@ -42,8 +42,6 @@ def fill(words: Tensor, seeds: Tensor, step: Tensor, stream: int, rank: int = 0,
     `first_word` words have been drawn from it.
     """
     rows, count = words.shape
-    grid = (
-        triton.cdiv(count + first_word % 4, 4 * BLOCKS),
-        rows,
-    )  # the first axis is the one without a limit
+    programs = triton.cdiv(count + first_word % 4, 4 * BLOCKS)
+    grid = programs, rows  # the first axis is the one without a limit
     _fill[grid](words, seeds, step, int(stream), rank, count, first_word, BLOCKS=BLOCKS)

@@ -91,11 +91,8 @@ VARIANTS = {
     "ss-nnrs centroid two passes": Case("ss-nnrs", {"draw": "centroid", "passes": 2}),
     "gsns again": Case("gsns"),  # with another k
 }
-MOVING = (
-    "ss",
-    "nnrs",
-    "ss-nnrs",
-)  # go through the end of an epoch: rates and temperatures change, the text begins anew
+# These go through the end of an epoch: rates and temperatures change, the text begins anew.
+MOVING = ("ss", "nnrs", "ss-nnrs")
 CASES = {
     **{method: Case(method, epochs=2 if method in MOVING else 1) for method in METHODS},
     **READINGS,
@@ -434,9 +431,7 @@ def test_a_run_goes_on_in_the_plain_loop_where_a_fleet_stopped_and_the_other_way
     [(("mle", "tprs"), 1), (("mle", "tprs"), 3), (("gru gsns", "gru ss-nnrs"), 2)],
     ids=str,
 )
-@pytest.mark.filterwarnings(
-    "ignore:RNN module weights"
-)  # cuDNN's layers read them from the fleet's memory here
+@pytest.mark.filterwarnings("ignore:RNN module weights")  # which cuDNN reads from the fleet's memory here
 def test_a_text_has_the_perplexity_that_evaluation_gives_it(names, streams, device):
     trainers = [make_trainer(name, device) for name in names]
     ids = text(TINY, 5, 2)  # the last window is shorter, or the last rows are

@@ -39,19 +39,14 @@ class FleetInputs:
         device, runs, rows = self.seeds.device, len(self.policies), self.batch * self.time
         self._served = [_from_table(policy) for policy in self.policies]
         self.mixing = [run for run, policy in enumerate(self.policies) if _mixes(policy)]
-        self.plain = torch.tensor([run not in self.mixing for run in range(runs)], device=device).to(
-            torch.int8
-        )
+        self.plain = _flags([run not in self.mixing for run in range(runs)], device)
         self._settings = torch.tensor(
             [_settings(policy, served) for policy, served in zip(self.policies, self._served, strict=True)],
             dtype=torch.int32,
             device=device,
         )
         self._table = _stacked(self.policies, self._served)
-        self._greedy = torch.tensor(
-            [policy.reading.predict == "greedy" for policy in self.policies], device=device
-        )
-        self._greedy = self._greedy.to(torch.int8)
+        self._greedy = _flags([policy.reading.predict == "greedy" for policy in self.policies], device)
         self.rates = torch.zeros(runs, 2, device=device)
         self.temperatures = torch.ones(runs, device=device)
         numbers = max(rows * _numbers_per_token(policy) for policy in self.policies)
@@ -157,6 +152,10 @@ class FleetInputs:
             space.inputs[:, :rows],
             changed,
         )
+
+
+def _flags(flags: Sequence[bool], device: torch.device) -> Int[Tensor, " runs"]:
+    return torch.tensor(flags, dtype=torch.int8, device=device)
 
 
 def _from_table(policy: InputPolicy) -> bool:

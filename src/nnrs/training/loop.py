@@ -267,9 +267,7 @@ class Trainer:
 
     def _timing(self, epoch: Epoch) -> EpochTiming:
         seconds = epoch.trained - epoch.started
-        tokens = (
-            self.live.tally.tokens - epoch.tokens_before
-        )  # of this session, if it began in an earlier one
+        tokens = self.live.tally.tokens - epoch.tokens_before  # without those of an earlier session
         return EpochTiming(
             epoch=self.live.position.epoch,
             train_seconds=seconds,

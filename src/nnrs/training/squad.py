@@ -126,13 +126,10 @@ class Squad:
     def _carried(self, run: int) -> list[Tensor]:
         """What one run carries from window to window: the parts of its state, and its last output."""
         space, batch = self._space, self._space.batch
-        # A GRU's state is its hidden vectors, which `cell` has unrounded.
-        layers = (
-            zip(space.hidden, space.cell, strict=True)
-            if self._model.gates == 4
-            else ((c,) for c in space.cell)
-        )
-        parts = [part for layer in layers for part in layer]
+        parts = space.cell  # a GRU's state is its hidden vectors, which `cell` has unrounded
+        if self._model.gates == 4:
+            layers = zip(space.hidden, space.cell, strict=True)
+            parts = [part for layer in layers for part in layer]
         return [part[run, :batch] for part in (*parts, space.outputs)]
 
     def settle(self) -> None:

@@ -95,9 +95,8 @@ def choose(
     settings: Tensor,  # (runs, 5): rows share draws, steps share draws, replaces targets, by previous, chosen here
     rates: Tensor,  # (runs, 2): ε and γ
     temperatures: Tensor,
-    table: tuple[
-        Tensor, Tensor, Tensor, Tensor
-    ],  # similarities and ids (runs, vocab, k), replaceable, proposing
+    # similarities and ids (runs, vocab, k), replaceable, proposing
+    table: tuple[Tensor, Tensor, Tensor, Tensor],
     out: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],  # inputs, targets, claims, uniforms, replaced
 ) -> None:
     """`InputPolicy.choose` for the runs whose proposals come from a table, or that have none.

@@ -89,9 +89,8 @@ def _add_rows(
     order += run * count
     own = tl.load(ids + first)
     fresh = tl.load(ids + tl.maximum(first - 1, 0)) != own
-    if ((first == 0) | fresh) & (
-        tl.load(wanted + run) != 0
-    ):  # the first of equal ids adds them all, in order
+    # The first of equal ids adds them all, in order.
+    if ((first == 0) | fresh) & (tl.load(wanted + run) != 0):
         columns = tl.arange(0, BLOCK)
         inside = columns < width
         place = gradient + run * gradient_run + own * width + columns

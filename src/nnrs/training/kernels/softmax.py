@@ -4,10 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK, WARPS = (
-    1024,
-    4,
-)  # a row is read twice, the second time from the cache: keeping it in registers is slower
+# A row is read twice, the second time from the cache: keeping it in registers is slower.
+BLOCK, WARPS = 1024, 4
 
 
 @triton.jit
