@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from nnrs import __version__
-from nnrs.cli import demo, evaluate, generate, grid, neighbors, results, schedule, train
+from nnrs.cli import demo, evaluate, generate, grid, neighbors, report, results, schedule, train
 from nnrs.errors import NnrsError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("neighbors")(neighbors.neighbors)
 app.command("schedule")(schedule.schedule)
 app.command("grid")(grid.grid)
 app.command("results")(results.results)
+app.command("report")(report.report)
 app.command("demo")(demo.demo)
 
 
