@@ -3,14 +3,15 @@
 Several processes may carry out one plan in one folder. They share the work through claims on its cells.
 """
 
+import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from nnrs.errors import RunError
 from nnrs.experiments.explorer import make_explorer
@@ -20,11 +21,12 @@ from nnrs.experiments.processes import Workers
 from nnrs.experiments.subject import Request
 from nnrs.experiments.work import News, is_done
 from nnrs.grid_directory import GridDirectory
-from nnrs.policies.methods import METHODS
 from nnrs.run_directory import RunDirectory
 
+EXPLORED = ("ss-nnrs", "nnrs")  # the methods whose neighbors the page shows, if it can choose
 TICK = 0.2  # seconds between two looks at the folder
 TRIES = 3  # of a cell whose worker dies, in one go
+MOST_TOGETHER = 64  # cells that a GPU is given at once; it trains as many of them side by side as it can hold
 LOSSES = 10  # workers that die in a row before it is given up
 
 
@@ -54,9 +56,10 @@ def open_grid(plan: Plan, out: Path | str) -> tuple[GridDirectory, Plan]:
     """The folder and the plan as it stands there from now on: this one, with the names that its runs have already."""
     grid = GridDirectory(out)
     with grid.opened():
-        before = grid.plan()
-        merged = plan if before is None else plan.following(Plan.from_dict(before))
-        if merged.as_dict() != before:
+        stored = grid.plan()
+        before = None if stored is None else Plan.from_dict(stored)
+        merged = plan if before is None else plan.following(before)
+        if merged != before:
             grid.write_plan(merged.as_dict())
     return grid, merged
 
@@ -81,23 +84,29 @@ def run_grid(
     if board.left:
         cores = len(os.sched_getaffinity(0))
         jobs = 1 if chosen.type == "cuda" else min(jobs or cores, len(board.left))
-        with Workers(grid, chosen, jobs, max(1, cores // jobs)) as workers:
+        threads = int(os.environ.get("OMP_NUM_THREADS", max(1, cores // jobs)))
+        with Workers(grid, chosen, jobs, threads) as workers:
             share_out(board, workers, watch, should_stop)
-    ensure_explorer(grid, plan)
+    if not board.left:
+        ensure_explorer(grid, plan)
     return board.outcome()
 
 
 def ensure_explorer(grid: GridDirectory, plan: Plan) -> None:
-    """Write explorer.json, from the first finished run whose method has neighbors, where there is none yet."""
+    """Write explorer.json where there is none, from the finished run whose neighbors are most worth exploring."""
     if grid.explorer_path.exists():
         return
-    for cell in plan.cells:
+    wanted = sorted(plan.cells, key=lambda cell: _rank(cell.config.policy.method))
+    for cell in wanted:
         path = grid.run_path(cell.name)
-        if METHODS[cell.config.policy.method].rules and is_done(path, plan.request):
-            explorer = make_explorer(path)
-            if explorer:
-                grid.write_explorer(explorer)
-                return
+        explorer = make_explorer(path) if is_done(path, plan.request) else None
+        if explorer:
+            grid.write_explorer(explorer)
+            return
+
+
+def _rank(method: str) -> int:
+    return EXPLORED.index(method) if method in EXPLORED else len(EXPLORED)
 
 
 class Board:
@@ -185,6 +194,7 @@ def _work_of(cell: Cell) -> int:
     return cell.config.training.epochs + 1  # one for preparing and measuring
 
 
+@runtime_checkable  # for the type checks in the tests
 class Hands(Protocol):
     """Whoever does the work: processes of this machine, or tasks on a cluster."""
 
@@ -195,6 +205,9 @@ class Hands(Protocol):
     @property
     def have_time(self) -> bool:
         """Whether more can be given."""
+
+    def kind(self, cell: Cell) -> Hashable | None:
+        """What cells have in common that are given together; None where each is given alone."""
 
     def give(self, cells: Sequence[Cell], request: Request) -> None:
         """Have cells worked on."""
@@ -217,8 +230,7 @@ def share_out(
             hands.stop()
         free = board.free()
         while not stopping and hands.have_time and (cell := next(free, None)):
-            board.taken.add(cell.name)
-            hands.give([cell], board.plan.request)
+            _give(cell, free, board, hands)
         for news in hands.hear(TICK):
             losses = losses + 1 if news.how == "lost" else 0
             if losses == LOSSES:
@@ -229,3 +241,12 @@ def share_out(
             watch(board.progress())
             shown = time.monotonic()
     watch(board.progress())
+
+
+def _give(cell: Cell, free: Iterator[Cell], board: Board, hands: Hands) -> None:
+    """A cell, and with it those that are free and of its kind."""
+    kind = hands.kind(cell)
+    alike = (other for other in free if hands.kind(other) == kind) if kind else iter(())
+    cells = [cell, *itertools.islice(alike, MOST_TOGETHER - 1)]
+    board.taken |= {each.name for each in cells}
+    hands.give(cells, board.plan.request)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict
 from functools import partial
 from types import TracebackType
@@ -17,9 +17,11 @@ import torch
 
 from nnrs.experiments.plan import Cell
 from nnrs.experiments.subject import Request
+from nnrs.experiments.together import can_batch
 from nnrs.experiments.work import News
 from nnrs.grid_directory import GridDirectory
 from nnrs.run_directory import Json
+from nnrs.training.agreement import shared_settings
 
 
 class Worker:
@@ -100,7 +102,7 @@ class Workers:
         module = ["-P", "-m", "nnrs.experiments.worker"]
         self._command = [sys.executable, *module, str(grid.path), str(device), str(threads)]
         self._heard: Heard = queue.SimpleQueue()
-        self._jobs, self._all = jobs, list[Worker]()
+        self._device, self._jobs, self._all = device, jobs, list[Worker]()
 
     def __enter__(self) -> "Workers":
         return self
@@ -120,6 +122,13 @@ class Workers:
     def have_time(self) -> bool:
         """Whether one of them is idle, or would be if it were started."""
         return len(self._all) < self._jobs or not all(worker.cells for worker in self._all)
+
+    def kind(self, cell: Cell) -> Hashable | None:
+        """What cells have in common that train as a fleet; None where each trains alone."""
+        config = cell.config
+        if not can_batch(config, self._device):
+            return None
+        return config.data, *shared_settings(config.model, config.training, config.optimizer).values()
 
     def give(self, cells: Sequence[Cell], request: Request) -> None:
         """Have one that is idle work on cells, a new one if need be."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from nnrs.errors import RunError
 from nnrs.experiments.config import RunConfig, settings_of
@@ -37,7 +38,8 @@ class Result:
     @property
     def labels(self) -> dict[str, str]:
         """What a reader calls it: `method`, and whatever else the plan tells runs apart by."""
-        return dict(self.record["labels"])
+        labels: dict[str, str] = self.record["labels"]
+        return labels
 
     @property
     def seed(self) -> int:
@@ -67,12 +69,14 @@ class Result:
     @property
     def epochs(self) -> list[Json]:
         """What each epoch gave."""
-        return list(self.record["epochs"])
+        epochs: list[Json] = self.record["epochs"]
+        return epochs
 
     @property
     def scores(self) -> list[Json]:
         """Every score of the run's best model, with its signature."""
-        return list(self.record["scores"])
+        scores: list[Json] = self.record["scores"]
+        return scores
 
     def score(self, metric: str, *, split: str = "test", decode: str | None = None) -> float | None:
         """The value of a metric, or None where it was not measured."""
@@ -126,8 +130,8 @@ def build_result(
             "all": _mean(epochs, "effective_rate"),
         },
         "epochs": epochs,
-        "scores": [_without_model(score) for score in _current(directory, "scores", model)],
-        "samples": _samples(_current(directory, "generations", model)),
+        "scores": [_without_model(score) for score in directory.scores()],
+        "samples": _samples(directory.records("generations", **({"model": model} if model else {}))),
         "trajectory": trajectory,
         "command": command_of(config),
         "model": model,
@@ -182,10 +186,12 @@ def _of_run(directory: RunDirectory) -> Result:
 
 def _of_lines(path: Path) -> Iterator[Result]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}. Check the path.") from None
     for number, line in enumerate(lines, 1):
+        if not line:
+            continue
         try:
             record = json.loads(line)
         except ValueError as error:
@@ -193,7 +199,7 @@ def _of_lines(path: Path) -> Iterator[Result]:
         yield _checked(record, f"line {number} of {path}")
 
 
-def _checked(record: Json, where: Path | str) -> Result:
+def _checked(record: Any, where: Path | str) -> Result:
     if not isinstance(record, dict) or not isinstance(record.get("format"), int) or "group" not in record:
         raise RunError(f"{where} is not a result. Was it written by `nnrs results --format jsonl`?")
     if record["format"] > FORMAT:
@@ -210,11 +216,6 @@ def _group(config: RunConfig, names: Json) -> str:
 
 def _mean(records: Sequence[Json], name: str) -> float:
     return fmean(record[name] for record in records)
-
-
-def _current(directory: RunDirectory, name: str, model: str | None) -> list[Json]:
-    """The stored lines that are of the present model."""
-    return [record for record in directory.records(name) if model in (None, record.get("model"))]
 
 
 def _without_model(score: Json) -> Json:

@@ -63,7 +63,7 @@ def resume_together(out: Path, device: torch.device, *, previous: bool = False) 
     directories = RunDirectory.within(out)
     if not directories:
         raise RunError(f"{out} holds no run directories. Were they made by `nnrs train --seeds`?")
-    chosen = zip(directories, _chosen_steps(directories, device, previous), strict=True)
+    chosen = zip(directories, chosen_steps(directories, device, previous), strict=True)
     found = [directory.checkpoint(step) if step else None for directory, step in chosen]
     shelf = Shelf()
     runs = [reopened(directory, device, shelf) for directory in directories]
@@ -118,7 +118,7 @@ def common_steps(kept: Sequence[Sequence[int]]) -> list[int | None]:
     return chosen
 
 
-def _chosen_steps(
+def chosen_steps(
     directories: Sequence[RunDirectory], device: torch.device, previous: bool
 ) -> list[int | None]:
     """Where each run goes on: those of a fleet at a common step, any other from its own newest."""

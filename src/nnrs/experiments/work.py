@@ -14,11 +14,11 @@ import torch
 from nnrs.errors import DivergenceError, NnrsError
 from nnrs.experiments.plan import Cell
 from nnrs.experiments.prepare import Shelf, prepare
-from nnrs.experiments.run import Run, reopened, steps_to_continue
+from nnrs.experiments.run import Run, reopened
 from nnrs.experiments.scoring import evaluate_run
 from nnrs.experiments.store import build_result
 from nnrs.experiments.subject import Request
-from nnrs.experiments.together import Outcome, finish_together
+from nnrs.experiments.together import Outcome, chosen_steps, finish_together
 from nnrs.experiments.trajectory import trajectory_of
 from nnrs.grid_directory import GridDirectory
 from nnrs.run_directory import RunDirectory, folder_at_once
@@ -73,43 +73,56 @@ def work_on(cells: Sequence[Cell], request: Request, place: Place) -> Iterator[N
 
 
 def _carry_out(cells: Sequence[Cell], request: Request, place: Place) -> Iterator[News]:
-    runs: list[tuple[Cell, Run]] = []
+    runs: dict[str, Run] = {}
+    begun = {cell.name for cell in cells if place.grid.run_path(cell.name).exists()}
     for cell in cells:
         try:
-            runs.append((cell, _opened(cell, place)))
+            runs[cell.name] = _reopened(cell, place) if cell.name in begun else _started(cell, place)
         except NnrsError as error:
-            yield _failed(cell, error)
+            yield _failed(cell.name, error)
+    again = [name for name in runs if name in begun]
+    for name, step in zip(again, _steps([runs[name] for name in again], place), strict=True):
+        try:
+            runs[name].go_back(runs[name].directory.checkpoint(step) if step else None)
+            runs[name].forget_later()
+        except NnrsError as error:
+            del runs[name]
+            yield _failed(name, error)
     try:
-        outcomes = finish_together([run for _, run in runs], [()] * len(runs), place.should_stop)
+        outcomes = finish_together(list(runs.values()), [()] * len(runs), place.should_stop)
     except NnrsError as error:
-        yield from (_failed(cell, error) for cell, _ in runs)
+        yield from (_failed(name, error) for name in runs)
         return
-    for (cell, _), outcome in zip(runs, outcomes, strict=True):
+    concerned = [cell for cell in cells if cell.name in runs]
+    for cell, outcome in zip(concerned, outcomes, strict=True):
         yield from _concluded(cell, outcome, request, place)
 
 
-def _opened(cell: Cell, place: Place) -> Run:
-    """The run of a cell: a new one, or one that was begun, where its newest checkpoint stands."""
-    directory = RunDirectory(place.grid.run_path(cell.name))
-    if not directory.path.exists():
-        torch.set_num_threads(place.threads)
-        place.grid.drop_half_made(cell.name)
-        run = Run(directory, prepare(cell.config, place.device, place.shelf))
-        with folder_at_once(directory.path) as hidden:
-            run.write_beginning(hidden)
-        return run
-    torch.set_num_threads(RunDirectory.open(directory.path).config()["environment"]["threads"])
-    steps = steps_to_continue(directory, previous=False)
-    found = directory.checkpoint(steps[-1]) if steps else None
-    run = reopened(directory, place.device, place.shelf)
-    run.go_back(found)
-    run.forget_later()
+def _started(cell: Cell, place: Place) -> Run:
+    """A new run, whose directory appears all at once."""
+    torch.set_num_threads(place.threads)
+    place.grid.drop_half_made(cell.name)
+    run = Run(RunDirectory(place.grid.run_path(cell.name)), prepare(cell.config, place.device, place.shelf))
+    with folder_at_once(run.directory.path) as hidden:
+        run.write_beginning(hidden)
     return run
+
+
+def _reopened(cell: Cell, place: Place) -> Run:
+    """A run that was begun, at its start."""
+    directory = RunDirectory.open(place.grid.run_path(cell.name))
+    torch.set_num_threads(directory.config()["environment"]["threads"])
+    return reopened(directory, place.device, place.shelf)
+
+
+def _steps(runs: Sequence[Run], place: Place) -> list[int | None]:
+    """Where runs that were begun go on: at their newest checkpoints, those of a fleet at a common step."""
+    return chosen_steps([run.directory for run in runs], place.device, previous=False)
 
 
 def _concluded(cell: Cell, outcome: Outcome, request: Request, place: Place) -> Iterator[News]:
     if outcome.error:
-        yield _failed(cell, outcome.error)
+        yield _failed(cell.name, outcome.error)
         return
     if outcome.summary is None or place.should_stop():
         yield News(name=cell.name, how="stopped")
@@ -121,11 +134,11 @@ def _concluded(cell: Cell, outcome: Outcome, request: Request, place: Place) -> 
         run.load_best()  # a run that was found at its end stands at its last epoch
         run.directory.write_result(build_result(run.directory, cell, request, trajectory_of(run)).record)
     except NnrsError as error:
-        yield _failed(cell, error)
+        yield _failed(cell.name, error)
     else:
         yield News(name=cell.name, how="done")
 
 
-def _failed(cell: Cell, error: NnrsError) -> News:
+def _failed(name: str, error: NnrsError) -> News:
     how = "diverged" if isinstance(error, DivergenceError) else "error"
-    return News(name=cell.name, how=how, error=" ".join(str(error).split()))
+    return News(name=name, how=how, error=" ".join(str(error).split()))

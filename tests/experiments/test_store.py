@@ -1,0 +1,226 @@
+"""What is known of a finished run, as one object, and many of them from wherever they are stored."""
+
+import csv
+import io
+import json
+import math
+import shutil
+
+import pytest
+import torch
+
+from nnrs.errors import RunError
+from nnrs.experiments.options import configure
+from nnrs.experiments.plan import Plan, expand
+from nnrs.experiments.run import start
+from nnrs.experiments.scoring import evaluate_run
+from nnrs.experiments.store import Result, build_result, collect
+from nnrs.experiments.subject import Request
+from nnrs.experiments.table import as_csv
+from nnrs.experiments.trajectory import trajectory_of
+from nnrs.grid_directory import GridDirectory
+from nnrs.run_directory import RunDirectory
+
+CPU = torch.device("cpu")
+REQUEST = Request(
+    metrics=("perplexity", "bleu"), sentences=12, prefix=3, length=6, decodings=("sample", "greedy")
+)
+
+
+def given(text, **options):
+    size = {"units": 8, "layers": 1, "batch_size": 4, "bptt": 8, "epochs": 3, "learning_rate": 5.0}
+    return {"data": str(text), "method": "ss-nnrs", "schedule": "linear", **size, **options}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A measured run, while it still stands. Copy its directory before changing it."""
+    folder = tmp_path_factory.mktemp("store")
+    text = folder / "words.txt"
+    text.write_text(
+        "\n".join(" ".join(f"w{(row * 3 + n * n) % 11}" for n in range(9)) for row in range(240)) + "\n"
+    )
+    run = start(configure(given(text, neighbor_rate="0:0.4", prediction_rate="0.2:0.4")), folder / "run", CPU)
+    run.finish()
+    evaluate_run(run.directory.path, CPU, REQUEST)
+    return run
+
+
+@pytest.fixture
+def copied(made, tmp_path):
+    shutil.copytree(made.directory.path, tmp_path / "run")
+    return RunDirectory(tmp_path / "run")
+
+
+def result_of(name, **more):
+    """An invented result."""
+    labels = {"method": name.partition("_")[0]}
+    names = {"corpus": "ptb", "vectors": None}
+    numbers = dict.fromkeys(("valid_perplexity", "test_perplexity", "valid_nats", "test_nats"), 2.5)
+    shares = {"dose": {"prediction": 0.1}, "effective": {"all": 0.2}}
+    rest = {"seed": 1, "group": "0a", "best_epoch": 1, "parameters": 7, "epochs": [], "scores": []}
+    last = {"signature": "ppl|seed:1", "command": "nnrs train", "timing": {"train_seconds": 1.5}}
+    return {
+        "format": 1,
+        "name": name,
+        "labels": labels,
+        "names": names,
+        **numbers,
+        **shares,
+        **rest,
+        **last,
+        **more,
+    }
+
+
+def test_a_result_holds_the_run_in_numbers(made):
+    record = build_result(made.directory).record
+    summary, epochs = made.directory.summary(), made.directory.records("metrics")
+    assert (record["name"], record["labels"], record["seed"]) == ("run", {"method": "ss-nnrs"}, 1)
+    assert record["test_perplexity"] == summary["test_perplexity"]
+    assert record["test_nats"] == pytest.approx(math.log(summary["test_perplexity"]), rel=1e-15)
+    assert record["valid_nats"] == pytest.approx(math.log(summary["valid_perplexity"]), rel=1e-15)
+    assert record["parameters"] == made.parameters
+    assert record["epochs"] == epochs
+    # linear, three epochs: 0.2, 0.3, 0.4 and 0, 0.2, 0.4
+    assert record["dose"] == {"prediction": pytest.approx(0.3), "neighbor": pytest.approx(0.2)}
+    shares = [epoch["effective_rate"] for epoch in epochs]
+    assert record["effective"]["all"] == pytest.approx(sum(shares) / 3)
+    parts = record["effective"]
+    assert parts["all"] == pytest.approx(parts["prediction"] + parts["neighbor"])
+
+
+def test_a_result_names_no_folder_of_its_machine_and_is_plain_json(made):
+    record = build_result(made.directory, request=REQUEST, trajectory=trajectory_of(made)).record
+    assert json.loads(json.dumps(record)) == record
+    assert str(made.directory.path.parent) not in json.dumps(record)
+    assert record["config"]["data"]["source"] == "words.txt"
+
+
+def test_scores_and_samples_are_those_of_the_present_model(made, copied):
+    scores = build_result(made.directory).scores
+    assert {score["metric"] for score in scores} == {"ppl", "bleu4", "corpus-bleu4"}
+    assert build_result(made.directory).score("bleu4", decode="greedy") == pytest.approx(
+        next(s["value"] for s in scores if s["metric"] == "bleu4" and "decode:greedy" in s["signature"])
+    )
+    assert build_result(made.directory).score("wmd") is None
+    for name in ("scores", "generations"):
+        path = copied.path / f"{name}.jsonl"
+        older = [{**json.loads(line), "model": "an earlier one"} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(line) + "\n" for line in older))
+    assert build_result(copied).scores == []
+    assert build_result(copied).record["samples"] == []
+
+
+def test_samples_are_five_sentences_from_all_over_the_text_under_one_way_of_decoding(made):
+    samples = build_result(made.directory).record["samples"]
+    stored = [line for line in made.directory.records("generations") if "decode:sample" in line["key"]]
+    assert len(stored) == 12
+    assert [sample["gold"] for sample in samples] == [stored[at]["gold"] for at in (0, 2, 4, 7, 9)]
+    assert {sample["decode"] for sample in samples} == {"sample"}
+    assert {(len(sample["prefix"]), len(sample["generated"])) for sample in samples} == {(3, 6)}
+
+
+def test_runs_share_a_group_when_only_their_seeds_differ(made, tmp_path):
+    text = made.parts.config.data.source
+    rates = {"neighbor_rate": "0:0.4", "prediction_rate": "0.2:0.4"}
+    for name, options in {"seed": {"seed": 7}, "k": {"k": 2}}.items():
+        start(configure(given(text, **rates, **options)), tmp_path / name, CPU).finish()
+    mine, seed, other = (
+        build_result(RunDirectory(path)).group
+        for path in (made.directory.path, tmp_path / "seed", tmp_path / "k")
+    )
+    assert mine == seed != other
+
+
+def test_a_trajectory_tells_where_each_input_came_from(made):
+    shown = trajectory_of(made)
+    table, ids = made.parts.policy.table, made.parts.text.vocabulary.ids
+    counted = {"gold": 0, "neighbor": 0, "prediction": 0}
+    for gold, used, source in zip(shown["gold"], shown["inputs"], shown["sources"], strict=True):
+        counted[source] += 1
+        if source == "gold":
+            assert used == gold
+        if source == "neighbor":
+            assert ids[used] in table.ids[ids[gold]].tolist()
+    assert all(counted.values()), counted
+    assert shown["epoch"] == 2
+    assert trajectory_of(made) == shown
+
+
+def test_an_unfinished_run_has_no_result(copied):
+    (copied.path / "summary.json").unlink()
+    with pytest.raises(RunError, match="is not finished"):
+        collect(copied.path)
+
+
+def test_results_come_from_a_run_a_folder_of_runs_or_a_file_of_lines(made, tmp_path):
+    for name in ("seed-10", "seed-2", "seed-3"):
+        shutil.copytree(made.directory.path, tmp_path / "runs" / name)
+    (tmp_path / "runs" / "seed-3" / "summary.json").unlink()  # still training
+    found = collect(tmp_path / "runs")
+    assert [result.name for result in found] == ["seed-2", "seed-10"]
+    assert collect(tmp_path / "runs" / "seed-2") == found[:1]
+    lines = tmp_path / "results.jsonl"
+    found[0].record["labels"]["method"] = "of\u2028two lines"  # which some would split
+    lines.write_text("".join(json.dumps(result.record, ensure_ascii=False) + "\n" for result in found))
+    assert collect(lines) == found
+
+
+def test_a_stored_result_is_read_unless_the_model_is_another_one_by_now(copied):
+    stored = build_result(copied).record
+    copied.write_result({**stored, "labels": {"method": "mine"}})
+    assert collect(copied.path)[0].labels == {"method": "mine"}
+    copied.write_result({**stored, "labels": {"method": "mine"}, "model": "of before"})
+    assert collect(copied.path)[0].labels == {"method": "ss-nnrs"}
+
+
+def test_a_grid_gives_its_results_in_the_plan_s_order_under_the_plan_s_labels(tmp_path):
+    cells = tuple(expand({"method": ["ss", "nnrs"], "schedule": ["static", "linear"], "seeds": "1"}))
+    plan = Plan(kind="grid", title="t", command="c", cells=cells, request=Request())
+    grid = GridDirectory(tmp_path)
+    grid.write_plan(plan.as_dict())
+    for cell in reversed(cells[1:]):  # the first is still missing
+        RunDirectory.create(grid.run_path(cell.name), {}).write_result(result_of("old_name"))
+    found = collect(tmp_path)
+    assert [(result.name, result.labels) for result in found] == [
+        (cell.name, cell.labels) for cell in cells[1:]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("{", "line 2 of .* is no JSON"),
+        ("[1]", "line 2 of .* is not a result"),
+        ('{"metric": "ppl"}', "line 2 of .* is not a result"),
+        (json.dumps(result_of("mle_seed-1", format=2)), "line 2 of .* has result format 2; .* reads up to 1"),
+    ],
+    ids=["torn", "list", "score", "newer"],
+)
+def test_a_file_that_holds_something_else_is_refused_by_its_line(line, told, tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text(json.dumps(result_of("mle_seed-1")) + "\n" + line + "\n")
+    with pytest.raises(RunError, match=told):
+        collect(path)
+
+
+def test_what_is_not_there_is_named(tmp_path):
+    with pytest.raises(RunError, match=r"cannot read .*none\.jsonl: No such file"):
+        collect(tmp_path / "none.jsonl")
+    with pytest.raises(RunError, match="is not a run directory"):
+        collect(tmp_path)
+
+
+def test_a_table_has_a_row_for_each_run_and_a_column_for_each_number():
+    score = {"metric": "bleu4", "value": 3.25, "signature": "bleu4|n:9|decode:greedy|split:test|seed:1"}
+    first = result_of("mle_seed-1", labels={"method": "mle"})
+    second = result_of("ss_seed-1", labels={"method": "ss", "row": 'S, "S"\n1'}, scores=[score])
+    rows = list(csv.DictReader(io.StringIO(as_csv([Result(first), Result(second)]))))
+    assert [row["row"] for row in rows] == ["", 'S, "S"\n1']
+    assert [row["bleu4|test|greedy"] for row in rows] == ["", "3.25"]
+    assert {
+        (row["seed"], row["test_nats"], row["dose_prediction"], row["effective_all"]) for row in rows
+    } == {("1", "2.5", "0.1", "0.2")}
+    assert list(rows[0])[:3] == ["name", "method", "row"]
+    assert list(rows[0])[-2:] == ["signature", "command"]

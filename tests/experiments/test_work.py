@@ -1,0 +1,266 @@
+"""Cells from start to result: claimed once, done once, trained in fleets where they can be, and failing alone."""
+
+import json
+import threading
+
+import pytest
+import torch
+
+from nnrs.experiments import together, work
+from nnrs.experiments.grid import MOST_TOGETHER, Board, open_grid, share_out
+from nnrs.experiments.plan import Plan, expand
+from nnrs.experiments.prepare import Shelf
+from nnrs.experiments.subject import Request
+from nnrs.experiments.work import News, Place, is_done, work_on
+from nnrs.grid_directory import GridDirectory
+from nnrs.run_directory import RunDirectory
+from nnrs.training import fleet
+
+REQUEST = Request(metrics=("perplexity",))
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    rows = [" ".join(f"w{(row * 3 + step * step) % 9}" for step in range(5)) for row in range(12)]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def cells_on(text, runs=({"method": "mle"}, {"method": "ss-nnrs", "k": 2}), **options):
+    """Two runs that train in no time."""
+    sizes = {"units": 6, "layers": 1, "learning_rate": 2.0}
+    training = {"epochs": 2, "batch_size": 3, "bptt": 12, "valid_streams": 1}
+    return expand({"data": str(text), **sizes, "training": training, "runs": list(runs), **options})
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(grid=GridDirectory(tmp_path / "grid"), device=torch.device("cpu"), threads=1, shelf=Shelf())
+
+
+@pytest.fixture(autouse=True)
+def made(tmp_path):
+    (tmp_path / "grid").mkdir()
+
+
+def ends(news):
+    return [(item.name, item.how) for item in news if item.how != "measuring"]
+
+
+def result_of(place, name):
+    record = json.loads((place.grid.run_path(name) / "result.json").read_text())
+    return {key: part for key, part in record.items() if key != "timing"}
+
+
+def test_a_cell_that_another_process_has_is_left_to_it(text, place):
+    cells = cells_on(text)
+    claim = place.grid.claim(cells[0].name)
+    assert ends(work_on(cells, REQUEST, place)) == [(cells[0].name, "busy"), (cells[1].name, "done")]
+    claim.release()
+    assert not place.grid.run_path(cells[0].name).exists()
+    assert not any(place.grid.is_claimed(cell.name) for cell in cells)
+
+
+def test_a_cell_that_is_done_is_not_touched(text, place):
+    cells = cells_on(text)[:1]
+    list(work_on(cells, REQUEST, place))
+    path = place.grid.run_path(cells[0].name)
+    before = {file: file.stat().st_mtime_ns for file in path.iterdir()}
+    assert ends(work_on(cells, REQUEST, place)) == [(cells[0].name, "done")]
+    assert {file: file.stat().st_mtime_ns for file in path.iterdir()} == before
+
+
+def test_a_cell_is_done_when_its_result_is_of_its_model_and_of_the_request(text, place):
+    [cell, _] = cells_on(text)
+    path = place.grid.run_path(cell.name)
+    assert not is_done(path, REQUEST)
+    list(work_on([cell], REQUEST, place))
+    assert is_done(path, REQUEST)
+    assert not is_done(path, Request(metrics=("perplexity", "bleu")))
+    record = RunDirectory(path).result()
+    RunDirectory(path).write_result({**record, "model": "another"})
+    assert not is_done(path, REQUEST)
+
+
+def test_work_cut_off_before_its_result_is_finished_without_training_again(text, place, monkeypatch):
+    [cell, _] = cells_on(text)
+    list(work_on([cell], REQUEST, place))
+    unbroken, path = result_of(place, cell.name), place.grid.run_path(cell.name)
+    (path / "result.json").unlink()
+    timing = (path / "timing.jsonl").read_text()
+    assert ends(work_on([cell], REQUEST, place)) == [(cell.name, "done")]
+    assert result_of(place, cell.name) == unbroken
+    assert (path / "timing.jsonl").read_text() == timing
+
+
+def test_what_a_kill_left_of_a_directory_is_cleared_away(text, place):
+    [cell, _] = cells_on(text)
+    half = place.grid.runs_path / f".{cell.name}.abc.tmp"
+    half.mkdir(parents=True)
+    (half / "config.json").write_text("{")
+    assert ends(work_on([cell], REQUEST, place)) == [(cell.name, "done")]
+    assert not half.exists()
+
+
+def test_a_cell_that_fails_is_named_with_its_reason_and_the_others_are_done(text, place):
+    runs = ({"method": "nnrs", "protect": ["nowhere"]}, {"method": "mle"})
+    bad, good = cells_on(text, runs=runs)
+    news = list(work_on([bad, good], REQUEST, place))
+    assert (news[0].name, news[0].how) == (bad.name, "error")
+    assert "cannot protect 'nowhere'" in news[0].error
+    assert ends(news[1:]) == [(good.name, "done")]
+
+
+def test_a_damaged_checkpoint_fails_its_own_cell_only(text, place):
+    cells = cells_on(text)
+    list(work_on(cells, REQUEST, place))
+    for cell in cells:
+        (place.grid.run_path(cell.name) / "result.json").unlink()
+    for path in place.grid.run_path(cells[0].name).glob("checkpoint-*.safetensors"):
+        path.write_bytes(b"torn")
+    news = [item for item in work_on(cells, REQUEST, place) if item.how != "measuring"]
+    assert [item.how for item in news] == ["error", "done"]
+    assert "is damaged" in news[0].error
+
+
+def test_a_run_goes_on_with_as_many_threads_as_it_began_with(text, place, monkeypatch):
+    cells, asked = cells_on(text)[:1], []
+    list(work_on(cells, REQUEST, place))
+    (place.grid.run_path(cells[0].name) / "result.json").unlink()
+    monkeypatch.setattr(work.torch, "set_num_threads", asked.append)
+    elsewhere = Place(grid=place.grid, device=place.device, threads=7, shelf=Shelf())
+    list(work_on(cells, REQUEST, elsewhere))
+    assert asked == [1]
+
+
+def test_a_stop_leaves_cells_saved_and_not_done(text, place):
+    asked = iter([False, False, True, *[True] * 20])
+    stopping = Place(
+        grid=place.grid, device=place.device, threads=1, shelf=Shelf(), should_stop=lambda: next(asked)
+    )
+    cells = cells_on(text)
+    assert {how for _, how in ends(work_on(cells, REQUEST, stopping))} == {"stopped"}
+    assert ends(work_on(cells, REQUEST, place)) == [(cell.name, "done") for cell in cells]
+
+
+@pytest.fixture
+def batched(monkeypatch):
+    """Fleets on the CPU, where nobody measures memory."""
+    monkeypatch.setattr(together, "can_batch", lambda config, device: True)
+    monkeypatch.setattr(fleet, "affordable", lambda trainers, valid: len(trainers))
+
+
+def test_cells_of_a_kind_train_as_one_fleet_also_after_a_stop_in_between(text, place, batched, monkeypatch):
+    sizes, real = [], fleet.Fleet
+
+    def counted(trainers, valid):
+        sizes.append(len(trainers))
+        return real(trainers, valid=valid)
+
+    monkeypatch.setattr(fleet, "Fleet", counted)
+    cells = cells_on(text)
+    asked = iter([False, False, True, *[True] * 20])
+    stopping = Place(
+        grid=place.grid, device=place.device, threads=1, shelf=Shelf(), should_stop=lambda: next(asked)
+    )
+    assert {how for _, how in ends(work_on(cells, REQUEST, stopping))} == {"stopped"}
+    assert ends(work_on(cells, REQUEST, place)) == [(cell.name, "done") for cell in cells]
+    assert sizes == [2, 2]
+    broken = [result_of(place, cell.name)["test_perplexity"] for cell in cells]
+    alone = Place(
+        grid=GridDirectory(place.grid.path.parent / "alone"), device=place.device, threads=1, shelf=Shelf()
+    )
+    alone.grid.path.mkdir()
+    monkeypatch.setattr(together, "can_batch", lambda config, device: False)
+    list(work_on(cells, REQUEST, alone))
+    expected = [result_of(alone, cell.name)["test_perplexity"] for cell in cells]
+    assert broken == pytest.approx(expected, rel=1e-4)
+
+
+class Scripted:
+    """Hands that note what they are given, and end each cell as the script says."""
+
+    def __init__(self, script=(), kind=lambda cell: None, have_time=True):
+        self.given, self.cells, self._script, self._time = [], [], dict(script), have_time
+        self.kind, self.stopped = kind, False
+
+    @property
+    def have_time(self):
+        return self._time and not self.cells
+
+    def give(self, cells, request):
+        self.given.append([cell.name for cell in cells])
+        self.cells = self.given[-1][:]
+
+    def hear(self, seconds):
+        news = [News(name=name, how=how, error=why) for name in self.cells for how, why in [self._next(name)]]
+        self.cells = []
+        return news
+
+    def stop(self):
+        self.stopped = True
+
+    def _next(self, name):
+        ends = self._script.get(name, [])
+        return ends.pop(0) if ends else ("done", "")
+
+
+@pytest.fixture
+def board(text, tmp_path):
+    """A plan of two methods with three seeds."""
+    plan = Plan(
+        kind="grid", title="t", command="c", cells=tuple(cells_on(text, seeds="1-3")), request=REQUEST
+    )
+    return Board(*open_grid(plan, tmp_path / "grid"))
+
+
+def test_cells_of_a_kind_are_given_together_and_others_one_by_one(board):
+    names = [cell.name for cell in board.left]
+    hands = Scripted(kind=lambda cell: "fleet" if cell.config.policy.method == "mle" else None)
+    share_out(board, hands, lambda progress: None, lambda: False)
+    assert hands.given == [names[:3], *([name] for name in names[3:])]
+    assert MOST_TOGETHER > 3
+
+
+def test_a_lost_cell_is_tried_three_times_and_one_with_an_error_once(board):
+    lost, bad, *_ = (cell.name for cell in board.left)
+    hands = Scripted({lost: [("lost", "killed")] * 3, bad: [("error", "no such word.")]})
+    share_out(board, hands, lambda progress: None, lambda: False)
+    assert hands.given.count([lost]) == 3
+    assert hands.given.count([bad]) == 1
+    assert board.outcome().failed == {bad: "no such word.", lost: "lost 3 times: killed"}
+    assert board.outcome().done == 4
+    recorded = [(item["name"], item["kind"], item["try"]) for item in board.grid.failures()]
+    assert recorded == [(lost, "lost", 1), (lost, "lost", 2), (lost, "lost", 3), (bad, "error", 1)]
+
+
+def test_a_cell_that_was_lost_twice_may_still_end_well(board):
+    name = board.left[0].name
+    share_out(board, Scripted({name: [("lost", "killed")] * 2}), lambda progress: None, lambda: False)
+    assert board.outcome().failed == {}
+
+
+def test_a_cell_that_another_process_has_is_waited_for_and_taken_when_it_is_free(board):
+    name = board.left[0].name
+    claim = board.grid.claim(name)
+    threading.Timer(0.5, claim.release).start()
+    hands = Scripted()
+    share_out(board, hands, lambda progress: None, lambda: False)
+    assert hands.given[-1] == [name]
+    assert board.outcome().done == 6
+
+
+def test_progress_counts_epochs_and_estimates_the_rest(board):
+    seen = []
+    share_out(board, Scripted(), seen.append, lambda: False)
+    assert (seen[-1].done, seen[-1].total, seen[-1].epochs, seen[-1].all_epochs) == (6, 6, 12, 12)
+    assert seen[-1].seconds_left == 0.0
+    first = board.plan.cells[0].name
+    fresh = Board(board.grid, board.plan)
+    assert fresh.progress().seconds_left is None
+    RunDirectory.create(board.grid.run_path(first), {}).append("metrics", {"epoch": 0})
+    fresh.taken.add(first)
+    assert fresh.progress().epochs == 1
+    # one of 6 * (2 + 1) units is done
+    assert fresh.progress().seconds_left > 0
