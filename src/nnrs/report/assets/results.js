@@ -23,6 +23,8 @@ function bests(item) {
   return found;
 }
 
+const short = (item) => item.label.replace("perplexity ", "");
+
 function groupColumns(shelf) {
   const name = { label: "setting", value: (row) => groups[row].name, cell: plotBox };
   const seeds = { label: "seeds", value: (row) => groups[row].seeds.length, cell: (row) => make("td", {}, String(groups[row].seeds.length)) };
@@ -35,9 +37,10 @@ function groupColumns(shelf) {
     const paper = DATA.paper[item.key];
     if (!paper) return [own];
     const difference = (row) => (paper[row] === null || item.mean[row] === null ? null : item.mean[row] - paper[row]);
-    return [own,
-      { label: `paper, ${item.label.split(" ").at(-1)}`, about: "as printed in the paper", value: (row) => paper[row], cell: (row) => numeric(paper[row], item.digits) },
-      { label: `ours − paper, ${item.label.split(" ").at(-1)}`, about: "difference", value: difference, cell: (row) => numeric(difference(row), item.digits) }];
+    const printed = { label: `paper ${short(item)}`, about: "as printed in the paper", value: (row) => paper[row], cell: (row) => numeric(paper[row], item.digits) };
+    if (/wmd/.test(item.key)) return [own, printed]; // on a scale that the paper does not name
+    return [own, printed,
+      { label: `ours − paper ${short(item)}`, about: "difference", value: difference, cell: (row) => numeric(difference(row), item.digits) }];
   });
   return [name, seeds, ...scored];
 }

@@ -1,0 +1,123 @@
+"""One file: complete in itself, safe whatever words the text has, never in place of something else."""
+
+import json
+import re
+
+import pytest
+from tests.report.factory import EVIL, make_explorer, make_results, write_results
+
+from nnrs.errors import DataError, RunError
+from nnrs.experiments.store import Result
+from nnrs.grid_directory import GridDirectory
+from nnrs.report.page import build_page, for_script, write_report
+
+
+def data_of(page):
+    """What the page's script reads."""
+    return json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', page, flags=re.DOTALL)[1])
+
+
+def test_no_word_can_end_the_script_that_holds_it():
+    said = {"words": [EVIL, "</SCRIPT>", "<!--", "]]>", "\u2028"]}
+    text = for_script(said)
+    assert "<" not in text
+    assert json.loads(text) == said
+
+
+def test_the_title_and_the_sentences_are_text(results):
+    page = build_page(results, title="<img src=x>", commands=["nnrs grid <b>.toml"])
+    markup = page.partition("<script")[0]
+    assert "&lt;img src=x&gt;" in markup
+    assert "<img" not in markup
+    assert "nnrs grid &lt;b&gt;.toml" in page
+
+
+def test_it_names_no_other_host_to_fetch_from(results):
+    page = build_page(results, title="Results")
+    assert not re.findall(r'(?:src|href)="(?!data:|#)', page.partition("<script")[0])
+    assert "default-src 'none'" in page
+
+
+def test_the_facts_say_what_was_run(results):
+    page = build_page(results, title="Results")
+    assert "12 runs · 4 settings × 3 seeds · ptb · lstm-2x200 · 12 epochs" in page
+
+
+def test_the_same_results_give_the_same_page(results):
+    first, second = (build_page(results, title="Results", explorer=make_explorer()) for _ in range(2))
+    assert first == second
+
+
+def test_signatures_are_kept_once_and_can_be_put_together_again(results):
+    data = data_of(build_page(results, title="Results"))
+    scores = {score["signature"] for result in results for score in result.scores}
+    for index, group in enumerate(data["groups"]):
+        for column in data["columns"]:
+            head = column["head"][index] if isinstance(column["head"], list) else column["head"]
+            if head is not None and not column["key"].startswith("ppl|valid"):
+                for seed in group["seeds"]:
+                    told = (
+                        f"{data['heads'][head]}|{data['tails'][group['tail']].replace('{seed}', str(seed))}"
+                    )
+                    assert told in scores
+
+
+def test_results_without_scores_samples_or_trajectory_make_a_page_too():
+    records = make_results(groups=2, seeds=1)
+    for record in records:
+        record |= {"scores": [], "samples": [], "trajectory": None, "request": None}
+    data = data_of(build_page([Result(record) for record in records], title="Bare"))
+    assert [column["label"] for column in data["columns"] if column["better"]] == [
+        "perplexity valid",
+        "perplexity test",
+    ]
+    assert data["prompts"] == []
+    assert data["groups"][0]["evaluate"] is None
+
+
+def test_a_grids_folder_gives_the_title_the_command_and_the_explorer(tmp_path):
+    grid = GridDirectory(tmp_path / "grid")
+    records = make_results(groups=2, seeds=1)
+    cells = [{"name": record["name"], "labels": record["labels"]} for record in records]
+    for record in records:
+        grid.run_path(record["name"]).mkdir(parents=True)
+        (grid.run_path(record["name"]) / "result.json").write_text(json.dumps(record))
+    grid.write_plan({"title": "Mine", "command": "nnrs grid mine.toml --out grid", "cells": cells})
+    grid.explorer_path.write_text(json.dumps(make_explorer()))
+    page = write_report([grid.path], grid.report_path).read_text()
+    assert "<h1>Mine</h1>" in page
+    assert "nnrs grid mine.toml --out grid" in page
+    assert data_of(page)["explorer"]["words"] == make_explorer()["words"]
+
+
+def test_several_sources_are_one_page(tmp_path):
+    records = make_results(groups=2, seeds=1)
+    sources = [write_results(tmp_path / f"{n}.jsonl", [record]) for n, record in enumerate(records)]
+    data = data_of(write_report(sources, tmp_path / "report.html").read_text())
+    assert [group["name"] for group in data["groups"]] == ["mle", "ss"]
+
+
+def test_a_page_is_made_anew_but_no_other_file_is_overwritten(tmp_path):
+    source = write_results(tmp_path / "results.jsonl", make_results(groups=1, seeds=1))
+    out = tmp_path / "report.html"
+    write_report([source], out)
+    write_report([source], out)
+    out.write_text("<p>my notes</p>")
+    with pytest.raises(RunError, match="is not overwritten"):
+        write_report([source], out)
+    assert out.read_text() == "<p>my notes</p>"
+
+
+def test_no_results_are_no_page(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(DataError, match="no finished run"):
+        write_report([tmp_path / "empty.jsonl"], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.slow  # half a minute, most of it to make up the results
+def test_ten_thousand_runs_make_a_page_of_less_than_15_megabytes():
+    records = make_results(groups=2000, seeds=5, epochs=40, corpora=("ptb", "wikitext-2"))
+    page = build_page([Result(record) for record in records], title="Many")
+    assert len(page.encode()) < 15_000_000
+    assert len(data_of(page)["details"]) == 400
