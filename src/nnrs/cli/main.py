@@ -6,7 +6,19 @@ from typing import Annotated
 import typer
 
 from nnrs import __version__
-from nnrs.cli import demo, evaluate, generate, grid, neighbors, report, results, schedule, train
+from nnrs.cli import (
+    compare,
+    demo,
+    evaluate,
+    generate,
+    grid,
+    neighbors,
+    paper,
+    report,
+    results,
+    schedule,
+    train,
+)
 from nnrs.errors import NnrsError
 
 app = typer.Typer(
@@ -22,6 +34,8 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.command("neighbors")(neighbors.neighbors)
 app.command("schedule")(schedule.schedule)
+app.command("compare")(compare.compare)
+app.command("paper")(paper.paper)
 app.command("grid")(grid.grid)
 app.command("results")(results.results)
 app.command("report")(report.report)

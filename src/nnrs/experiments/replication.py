@@ -243,7 +243,8 @@ def _text_row(
 def _text_cell(group: Group, metric: str, decoding: str) -> str:
     ours, theirs = _ours(group, metric, decoding), _theirs(group, metric)
     digits = Score(METRICS[metric], 0.0, "").family.digits
-    lines = [f"{ours['valid'].mean:.{digits}f} / {ours['test'].shown(digits)}"]
+    valid = replace(ours["valid"], sd=None)  # room for one spread
+    lines = [f"{valid.shown(digits)} / {ours['test'].shown(digits)}"]
     if theirs["test"] is not None:
         lines.append(f"{theirs['valid']:.2f} / {theirs['test']:.2f}")
     return "\n".join(lines)
@@ -251,7 +252,7 @@ def _text_cell(group: Group, metric: str, decoding: str) -> str:
 
 def _text_line(group: Group, metric: str, decoding: str) -> dict[str, Any]:
     ours, theirs = _ours(group, metric, decoding), _theirs(group, metric)
-    comparable = theirs["test"] is not None and metric not in OTHER_SCALE
+    comparable = theirs["test"] is not None and ours["test"].count and metric not in OTHER_SCALE
     return {
         "metric": metric,
         "model": group.labels["model"],
@@ -261,7 +262,7 @@ def _text_line(group: Group, metric: str, decoding: str) -> dict[str, Any]:
         "test": theirs["test"],
         "our_metric": METRICS[metric],
         "decode": decoding,
-        **{f"our_{split}": ours[split].mean for split in SPLITS},
+        **{f"our_{split}": ours[split].mean if ours[split].count else None for split in SPLITS},
         **{f"our_{split}_sd": ours[split].sd for split in SPLITS},
         "difference": ours["test"].mean - float(theirs["test"] or 0.0) if comparable else None,
         **{f"dose_{source}": group.rate("dose", source) for source in ("prediction", "neighbor")},

@@ -1,0 +1,101 @@
+"""`nnrs compare`: whether it helps on a text of one's own."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nnrs.cli.grid import JobsOption, RayOption
+from nnrs.cli.many import (
+    check_means,
+    given_options,
+    names,
+    print_findings,
+    print_wide,
+    repeating,
+    with_train_options,
+    write_page,
+)
+from nnrs.cli.output import DeviceOption, JsonOption, note, print_json
+
+if TYPE_CHECKING:
+    from nnrs.experiments.findings import Findings
+    from nnrs.experiments.groups import Group
+    from nnrs.metrics.contrasts import Contrast
+
+SHOWN = {"bleu4|test|sample": "BLEU-4", "self-bleu4|test|sample": "self-BLEU-4"}
+
+
+@with_train_options()
+def compare(
+    out: Annotated[Path, typer.Option(help="The folder for runs and report; the same again continues.")],
+    methods: Annotated[str, typer.Option(help="Separated by commas.")] = "mle,ss,nnrs,ss-nnrs",
+    seeds: Annotated[
+        str, typer.Option(metavar="1-8|1,3,7", help="Every method is trained with each of them.")
+    ] = "1-5",
+    metrics: Annotated[
+        str | None,
+        typer.Option(help="As `nnrs evaluate` names them. [default: perplexity, bleu, self-bleu, exposure]"),
+    ] = None,
+    jobs: JobsOption = None,
+    ray: RayOption = None,
+    device: DeviceOption = "auto",
+    json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """Train methods side by side, and say what is better than what, by how much and how sure. It may be nothing."""
+    from nnrs.cli.grid import carry_out
+    from nnrs.experiments.compare import plan
+    from nnrs.experiments.findings import findings, pairs_of, reach
+    from nnrs.experiments.groups import grouped
+    from nnrs.experiments.options import parse_seeds
+    from nnrs.experiments.store import collect
+
+    check_means()
+    chosen, wanted = names(methods), parse_seeds(seeds)
+    command = shlex.join(["nnrs", *repeating(sys.argv[1:])])
+    made = plan(chosen, wanted, given_options(options), tuple(names(metrics or "")), command=command)
+    for sentence in reach(len(wanted), len(pairs_of(chosen))):
+        note(sentence)
+    carry_out(made, out, jobs=jobs, device=device, ray=ray)
+    results = collect(out)
+    found, page = findings(results), write_page(out)
+    if json:
+        print_json({"title": made.title, **found.as_dict(), "report": str(page)})
+        return
+    _print_groups(grouped(results), made.title)
+    _print_contrasts(found)
+    print_findings(found)
+
+
+def _print_groups(groups: "list[Group]", title: str) -> None:
+    scores = {key: label for key, label in SHOWN.items() if any(key in group.scores for group in groups)}
+    columns = ("method", "seeds", "valid", "test", *scores.values(), "ε asked", "γ asked", "replaced")
+    rows = [
+        (
+            group.method,
+            str(len(group.seeds)),
+            *(str(group.perplexity(split)) for split in ("valid", "test")),
+            *(str(group.score(key)) for key in scores),
+            *(f"{group.rate('dose', source):.3f}" for source in ("prediction", "neighbor")),
+            f"{group.rate('effective', 'all'):.3f}",
+        )
+        for group in groups
+    ]
+    print_wide(f"{title}: perplexity (lower is better), mean ± sd over seeds", columns, rows)
+
+
+def _print_contrasts(found: "Findings") -> None:
+    columns = ("contrast", "metric", "difference", "95% interval", "p", "Holm p", "verdict")
+    rows = [_contrast_row(item) for item in (*found.contrasts, *found.others)]
+    print_wide("paired by seed; each family of metrics corrected by itself", columns, rows)
+
+
+def _contrast_row(item: "Contrast") -> tuple[str, ...]:
+    from nnrs.experiments.findings import shown_difference, shown_interval, shown_p
+
+    pair, metric = f"{item.ours} − {item.theirs}", item.metric.replace("|", " ")
+    sure = shown_p(item.p), shown_p(item.holm_p)
+    return (pair, metric, shown_difference(item), shown_interval(item), *sure, item.verdict)

@@ -1,0 +1,97 @@
+"""What commands that train many runs have in common: the options of `nnrs train`, and the page at the end."""
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import typer
+
+from nnrs.cli.output import note, table
+from nnrs.cli.train import train
+from nnrs.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nnrs.experiments.findings import Findings
+
+Command = TypeVar("Command", bound=Callable[..., None])
+WIDTH = 130
+ONE_RUN = ("context", "out", "method", "seed", "seeds", "resume", "previous", "device", "tensorboard", "json")
+
+
+def with_train_options(*without: str) -> Callable[[Command], Command]:
+    """Give a command the options of `nnrs train` behind its own, those about one run and `without` apart.
+
+    They reach it as keywords; what was not given is None.
+    """
+
+    def decorate(command: Command) -> Command:
+        own = [
+            one for one in inspect.signature(command).parameters.values() if one.kind is not one.VAR_KEYWORD
+        ]
+        taken = {one.name for one in own} | {*without, *ONE_RUN}
+        more = [one for one in inspect.signature(train).parameters.values() if one.name not in taken]
+        cast(Any, command).__signature__ = inspect.Signature([*own, *more])
+        return command
+
+    return decorate
+
+
+def given_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value not in (None, [], ())}
+
+
+def names(text: str) -> list[str]:
+    """Names that came with commas, each once.
+
+    >>> names("mle, ss,mle")
+    ['mle', 'ss']
+    """
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def repeating(words: list[str]) -> list[str]:
+    """The words of a command, files of this machine by their last name.
+
+    >>> repeating(["nnrs", "compare", "--data", "/home/me/my.txt"])
+    ['nnrs', 'compare', '--data', 'my.txt']
+    """
+    return [Path(word).name if Path(word).is_absolute() else word for word in words]
+
+
+def check_means() -> None:
+    """Refuse before anything is trained where the page or the statistics could not be made in the end."""
+    missing = [module for module in ("scipy", "vl_convert") if find_spec(module) is None]
+    if missing:
+        raise ConfigError(
+            f"statistics and the page need {' and '.join(missing)}: pip install 'nnrs[report]'."
+        )
+
+
+def print_wide(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, lines: bool = False
+) -> None:
+    """A table on standard output that may be wider than a narrow terminal, rather than be cut."""
+    from rich.console import Console
+
+    made = table(title, columns, rows)
+    made.show_lines = lines
+    Console(width=max(WIDTH, Console().width)).print(made)
+
+
+def print_findings(found: "Findings") -> None:
+    """The sentences, one a line."""
+    for sentence in found.sentences:
+        typer.echo(f"- {sentence}")
+
+
+def write_page(out: Path) -> Path:
+    """The page of a grid's folder, in it."""
+    from nnrs.grid_directory import GridDirectory
+    from nnrs.report.page import write_report
+
+    page = write_report([out], GridDirectory(out).report_path)
+    note(f"report to open: {page}")
+    return page

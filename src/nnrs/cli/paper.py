@@ -1,0 +1,97 @@
+"""`nnrs paper`: the paper's tables and figures by name, with ours beside the printed values."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nnrs.cli.grid import JobsOption, RayOption
+from nnrs.cli.many import (
+    check_means,
+    given_options,
+    names,
+    print_findings,
+    print_wide,
+    repeating,
+    with_train_options,
+    write_page,
+)
+from nnrs.cli.output import DeviceOption, note, print_json
+
+if TYPE_CHECKING:
+    from nnrs.experiments.store import Result
+
+FORMATS = ("table", "csv", "json")
+
+
+@with_train_options("model", "schedule", "prediction_rate", "neighbor_rate", "config")  # the tables say them
+def paper(
+    what: Annotated[str, typer.Argument(metavar="table1|table2|table3|figures", help="Of the paper.")],
+    out: Annotated[Path, typer.Option(help="The folder for runs and report; the same again continues.")],
+    data: Annotated[
+        Path | None, typer.Option(help="The folder that holds the texts, each in a folder of its name.")
+    ] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="Names, with commas. [default: of wikitext-2, ptb what --data holds]")
+    ] = None,
+    seeds: Annotated[
+        str, typer.Option(metavar="1-8|1,3,7", help="Every row is trained with each of them.")
+    ] = "1",
+    pilot: Annotated[
+        bool, typer.Option("--pilot", help="The same rows on a small text of ours, in minutes on two cores.")
+    ] = False,
+    format: Annotated[str, typer.Option(help="table, csv or json, on standard output.")] = "table",
+    jobs: JobsOption = None,
+    ray: RayOption = None,
+    device: DeviceOption = "auto",
+    **options: Any,
+) -> None:
+    """Run what is missing of a table, print it in the paper's layout, and write the page. Default preset: medium."""
+    from nnrs.cli.grid import carry_out
+    from nnrs.errors import ConfigError
+    from nnrs.experiments.findings import findings
+    from nnrs.experiments.options import parse_seeds
+    from nnrs.experiments.paper import PLAN_OF, find_corpora, pilot_corpora, plan
+    from nnrs.experiments.store import collect
+    from nnrs.registry import look_up
+
+    look_up(PLAN_OF, what, "table")
+    look_up(dict.fromkeys(FORMATS), format, "format")
+    check_means()
+    if pilot == (data is not None) or (pilot and corpus):
+        raise ConfigError("name the folder of the texts with --data, or use --pilot, which brings its own.")
+    corpora = pilot_corpora() if data is None else find_corpora(data, names(corpus or ""))
+    command = shlex.join(["nnrs", *repeating(sys.argv[1:])])
+    wanted = given_options(options)
+    if not pilot and "vectors" not in wanted:
+        note(
+            "neighbors come from the training text; for the paper's, name a file of GoogleNews with --vectors"
+        )
+    made = plan(what, corpora, wanted, parse_seeds(seeds), command=command, pilot=pilot)
+    carry_out(made, out, jobs=jobs, device=device, ray=ray)
+    results = collect(out)
+    _print(what, results, format, out)
+    if format == "table":
+        print_findings(findings(results))
+    write_page(out)
+
+
+def _print(what: str, results: "list[Result]", format: str, out: Path) -> None:
+    from nnrs.experiments import replication
+
+    if what == "figures":
+        from nnrs.experiments.paper_figures import write_figures
+
+        written = [str(path) for path in write_figures(results, out)]
+        print_json(written) if format == "json" else typer.echo("\n".join(written))
+        return
+    perplexities = what == "table1"
+    if format == "table":
+        made = replication.table1(results) if perplexities else replication.text_table(what, results)
+        for one in made:
+            print_wide(one.title, one.columns, one.rows, lines=True)
+        return
+    lines = replication.table1_lines(results) if perplexities else replication.text_lines(what, results)
+    print_json(lines) if format == "json" else typer.echo(replication.as_csv(lines), nl=False)

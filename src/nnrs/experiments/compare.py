@@ -1,0 +1,54 @@
+"""The runs that tell whether a method helps on a text."""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from nnrs.corpus import Corpus, open_corpus
+from nnrs.errors import ConfigError
+from nnrs.experiments.options import configure
+from nnrs.experiments.plan import Plan, cells_of
+from nnrs.experiments.subject import Request
+from nnrs.policies.methods import METHODS
+from nnrs.registry import look_up
+from nnrs.vocabulary import EOS
+
+ALWAYS = ("perplexity",)
+OF_TEXT = ("bleu", "self-bleu", "exposure")  # cheap beside training
+
+
+def plan(
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    options: Mapping[str, Any],
+    metrics: tuple[str, ...] = (),
+    *,
+    command: str,
+) -> Plan:
+    """Each method with each seed, alike in all else; without `metrics`, those that the text is enough for."""
+    if len(methods) < 2:
+        raise ConfigError("a comparison needs at least two methods, such as --methods mle,nnrs.")
+    for option in options:
+        _refuse_idle(option, methods, options)
+    cells = cells_of(options, methods, seeds)
+    corpus = open_corpus(cells[0].config.data.source)
+    request = Request(metrics=metrics or (*ALWAYS, *(OF_TEXT if _has_a_window(corpus) else ())))
+    title = f"{', '.join(methods[:-1])} and {methods[-1]} on {corpus.name}"
+    return Plan(kind="compare", title=title, command=command, cells=tuple(cells), request=request)
+
+
+def _has_a_window(corpus: Corpus) -> bool:
+    """Whether the test split is long enough for one prefix and its continuation."""
+    window = Request().prefix + Request().length
+    tokens = chain.from_iterable([*line, EOS] for line in corpus.lines("test"))
+    return len(list(islice(tokens, window))) == window
+
+
+def _refuse_idle(option: str, methods: Sequence[str], options: Mapping[str, Any]) -> None:
+    """An option that none of the methods uses is a mistake; `configure` says so."""
+    for name in methods:
+        method = look_up(METHODS, name, "method")
+        settled = option in ("rule", "temperature") and not method.rules
+        if option not in method.unused_settings() and not settled:
+            return
+    configure({"method": methods[0], option: options[option]})

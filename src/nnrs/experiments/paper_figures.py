@@ -1,0 +1,102 @@
+"""The paper's figures, as SVG: learning curves of Table 1's runs, validation solid and test a dashed line."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from nnrs.errors import ConfigError
+from nnrs.experiments.paper import METHOD_OF, NO_SAMPLING, SCHEDULES, rows
+from nnrs.experiments.replication import Entry, entries
+from nnrs.experiments.store import Result
+from nnrs.run_directory import write_atomically
+
+FOLDER = "figures"
+
+
+def write_figures(results: Sequence[Result], out: Path) -> list[Path]:
+    """A file for each text in OUT/figures, in place of those of an earlier time."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise ConfigError("figures need vl-convert-python: pip install 'nnrs[report]'.") from None
+    written = []
+    found = entries(results)
+    (out / FOLDER).mkdir(exist_ok=True)
+    for corpus in dict.fromkeys(entry.corpus for entry in found):
+        drawn = vl_convert.vegalite_to_svg(curves([entry for entry in found if entry.corpus == corpus]))
+        path = out / FOLDER / f"{corpus}.svg"
+        write_atomically(path, partial(_write, text=drawn))
+        written.append(path)
+    return written
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def curves(found: Sequence[Entry]) -> dict[str, Any]:
+    """A Vega-Lite specification: families below each other, schedules side by side, teacher forcing in each panel."""
+    families = [name for name in METHOD_OF if name != NO_SAMPLING]
+    valid, test = _points(found, families)
+    color = {
+        "field": "row",
+        "type": "nominal",
+        "sort": list(rows()),
+        "scale": {"scheme": "tableau20"},
+        "title": "configuration",
+    }
+    y = {"type": "quantitative", "scale": {"type": "log", "zero": False}, "title": "perplexity"}
+    panel = {
+        "width": 220,
+        "height": 180,
+        "layer": [
+            {
+                "mark": {"type": "line", "clip": True},
+                "transform": [{"filter": "datum.split == 'valid'"}],
+                "encoding": {
+                    "x": {"field": "epoch", "type": "quantitative"},
+                    "y": {**y, "field": "perplexity"},
+                    "color": color,
+                },
+            },
+            {
+                "mark": {"type": "rule", "strokeDash": [5, 3]},
+                "transform": [{"filter": "datum.split == 'test'"}],
+                "encoding": {"y": {**y, "field": "perplexity"}, "color": color},
+            },
+        ],
+    }
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "title": f"{found[0].corpus}: validation perplexity (solid) and test perplexity (dashed)",
+        "data": {"values": [*valid, *test]},
+        "facet": {
+            "row": {"field": "family", "type": "nominal", "sort": families, "title": None},
+            "column": {"field": "schedule", "type": "nominal", "sort": list(SCHEDULES), "title": None},
+        },
+        "spec": panel,
+    }
+
+
+def _points(
+    found: Sequence[Entry], families: Sequence[str]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Means over the seeds: the validation perplexity of each epoch, and the test perplexity of the best one."""
+    valid, test = [], []
+    for entry in found:
+        runs = [result.epochs for result in entry.group.results]
+        for family in families if entry.row.name == NO_SAMPLING else [entry.row.family]:
+            place = {"row": entry.row.name, "family": family, "schedule": entry.schedule}
+            valid += [
+                {
+                    **place,
+                    "split": "valid",
+                    "epoch": epoch,
+                    "perplexity": fmean(run[epoch]["valid_perplexity"] for run in runs),
+                }
+                for epoch in range(min(map(len, runs)))
+            ]
+            test.append({**place, "split": "test", "perplexity": entry.group.perplexity("test").mean})
+    return valid, test

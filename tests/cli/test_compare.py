@@ -1,0 +1,109 @@
+"""`nnrs compare` as a user runs it: from a text file to words, a table and a page."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+OPTIONS = "--epochs 2 --learning-rate 5 --methods mle,nnrs,ss --seeds 1-2 --neighbor-rate 0:0.3 --jobs 2"
+SMALL = OPTIONS.split()
+
+
+@pytest.fixture(scope="module")
+def compared(nnrs, text, tiny, tmp_path_factory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
+    out = tmp_path_factory.mktemp("compare") / "out"
+    done = nnrs("compare", "--data", text, *tiny, *SMALL, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out, done
+
+
+def test_it_ends_with_words_a_table_and_a_page(compared):
+    out, done = compared
+    words = [line for line in done.stdout.splitlines() if line.startswith("- ")]
+    assert any("nnrs and mle" in line or "nnrs is" in line for line in words)
+    assert any("With 2 seeds the exact test cannot give a p below 0.5" in line for line in words)
+    assert "nnrs − mle" in done.stdout
+    assert "ss − mle" in done.stdout
+    assert (out / "report.html").is_file()
+    assert str(out / "report.html") in done.stderr
+    assert (out / "runs" / "nnrs_seed-2" / "result.json").is_file()
+
+
+def test_what_so_few_seeds_can_show_is_said_before_the_work_begins(compared):
+    _, done = compared
+    said = done.stderr.index("from 7 seeds on one can")
+    assert said < done.stderr.index("runs done")
+
+
+def test_the_same_command_again_trains_nothing_and_says_the_same_as_json(nnrs, text, tiny, compared):
+    out, _ = compared
+    before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*.json")}
+    done = nnrs("compare", "--data", text, *tiny, *SMALL, "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    assert {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*.json")} == before
+    record = json.loads(done.stdout)
+    assert [(item["ours"], item["theirs"]) for item in record["contrasts"]] == [
+        ("nnrs", "mle"),
+        ("ss", "mle"),
+    ]
+    by_seed = {
+        method: [
+            json.loads((out / "runs" / f"{method}_seed-{seed}" / "result.json").read_text())["test_nats"]
+            for seed in (1, 2)
+        ]
+        for method in ("mle", "nnrs")
+    }
+    mean = sum(by_seed["nnrs"]) / 2 - sum(by_seed["mle"]) / 2
+    assert record["contrasts"][0]["mean"] == pytest.approx(mean, abs=1e-12)
+    assert {item["metric"].split("|")[0] for item in record["others"]} >= {"bleu4", "self-bleu4"}
+
+
+def test_a_rate_reaches_the_methods_that_have_it(compared):
+    out, _ = compared
+    policies = {
+        method: json.loads((out / "runs" / f"{method}_seed-1" / "config.json").read_text())["policy"]
+        for method in ("mle", "nnrs", "ss")
+    }
+    assert policies["nnrs"]["neighbor_rate"]["end"] == 0.3
+    assert policies["mle"]["neighbor_rate"] is policies["ss"]["neighbor_rate"] is None
+    assert policies["ss"]["prediction_rate"]["end"] == 0.2
+
+
+def test_the_stored_command_names_no_folder_of_this_machine(compared):
+    out, _ = compared
+    command = json.loads((out / "plan.json").read_text())["command"]
+    assert command.startswith("nnrs compare --data small.txt ")
+    assert str(out.parent) not in command
+
+
+def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, text, tmp_path):
+    commands = {
+        "one": ["--methods", "mle"],
+        "idle": ["--methods", "mle,ss", "--k", "5"],
+        "metric": ["--metrics", "bleus"],
+    }
+    done = nnrs_each(
+        {
+            name: ["compare", "--data", text, "--out", tmp_path / name, *words]
+            for name, words in commands.items()
+        }
+    )
+    assert {item.returncode for item in done.values()} == {2}
+    said = {name: item.stderr.strip() for name, item in done.items()}
+    assert said["one"] == "error: a comparison needs at least two methods, such as --methods mle,nnrs."
+    assert said["idle"].startswith("error: method 'mle' has no k: leave it out")
+    assert said["metric"].startswith("error: unknown metric 'bleus'. Did you mean 'bleu'?")
+    assert not any((tmp_path / name).exists() for name in commands)
+
+
+def test_a_text_too_short_to_continue_is_compared_by_perplexity_alone(nnrs, tiny, tmp_path):
+    text = tmp_path / "short.txt"
+    text.write_text("a b c d e f\n" * 60)  # a test split of 3 lines: 21 tokens, less than a window of 45
+    out = tmp_path / "out"
+    options = ["--methods", "mle,ss", "--seeds", "1", "--epochs", "1", "--learning-rate", "1"]
+    done = nnrs("compare", "--data", text, *tiny, *options, "--out", out)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((out / "runs" / "ss_seed-1" / "result.json").read_text())
+    assert {score["metric"] for score in result["scores"]} == {"ppl"}
+    assert "One seed decides nothing" in done.stdout

@@ -1,0 +1,117 @@
+"""`nnrs paper` as a user runs it: the tables by name, on a small text, and the whole pilot."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from nnrs.experiments.paper import COLUMNS, MODELS, SCHEDULES, rows
+from nnrs.schedules import Schedule, progress
+
+OPTIONS = "--preset tiny --units 8 --layers 1 --batch-size 16 --bptt 10 --epochs 1 --learning-rate 2 --jobs 2"
+SMALL = OPTIONS.split()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory, text) -> Path:
+    """A folder that holds one text in a folder of its own."""
+    folder = tmp_path_factory.mktemp("root") / "mine"
+    folder.mkdir()
+    lines = text.read_text().splitlines(keepends=True)
+    for split, part in (("train", lines[:120]), ("valid", lines[120:160]), ("test", lines[160:200])):
+        (folder / f"{split}.txt").write_text("".join(part))
+    return folder.parent
+
+
+@pytest.fixture(scope="module")
+def table2(nnrs, root, tmp_path_factory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("paper") / "out"
+    done = nnrs("paper", "table2", "--data", root, "--corpus", "mine", *SMALL, "--out", out, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout
+
+
+def test_table_2_has_every_model_method_and_way_of_predicting(table2):
+    out, printed = table2
+    assert len(list(out.glob("runs/*/result.json"))) == len(MODELS) * len(COLUMNS)
+    assert "mine, sample." in printed
+    assert "mine, teacher-forced." in printed
+    assert printed.count("self-bleu4") == printed.count("self-wmd") == 2 * len(MODELS)
+    assert "nan" not in printed
+    assert (out / "report.html").is_file()
+
+
+def test_table_3_in_the_same_folder_trains_nothing(nnrs, root, table2):
+    out, _ = table2
+    before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*")}
+    command = ["paper", "table3", "--data", root, "--corpus", "mine", *SMALL, "--out", out, "--format", "csv"]
+    done = nnrs(*command)
+    assert done.returncode == 0, done.stderr
+    assert {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*")} == before
+    lines = list(csv.DictReader(done.stdout.splitlines()))
+    assert len(lines) == len(MODELS) * len(COLUMNS) * 2 * 2  # metrics, ways of predicting
+    assert {line["metric"] for line in lines} == {"bleu4", "wmd"}
+    told = [line for line in lines if line["our_test"]]  # a text of nothing but <eos> has no distance
+    assert {line["decode"] for line in told} == {"sample", "teacher-forced"}
+    assert all(line["signature"].startswith(f"{line['our_metric']}|") for line in told)
+    assert "nan" not in done.stdout
+
+
+def test_mistakes_are_refused_before_anything_is_made(nnrs_each, root, tmp_path):
+    commands = {
+        "table": ["tabel1", "--data", root],
+        "missing": ["table1", "--data", root, "--corpus", "mine,yours"],
+        "both": ["table1", "--pilot", "--data", root],
+    }
+    done = nnrs_each({name: ["paper", *words, "--out", tmp_path / name] for name, words in commands.items()})
+    assert {item.returncode for item in done.values()} == {2}
+    said = {name: item.stderr.strip().removeprefix("error: ") for name, item in done.items()}
+    assert said["table"].startswith("unknown table 'tabel1'. Did you mean 'table1'?")
+    assert "has no yours" in said["missing"]
+    assert said["both"].startswith("name the folder of the texts with --data, or use --pilot")
+    assert not any((tmp_path / name).exists() for name in commands)
+
+
+@pytest.mark.slow
+def test_the_pilot_of_table_1_is_whole_and_its_effective_rates_are_those_of_each_rows_schedule(
+    nnrs, tmp_path
+):
+    out = tmp_path / "pilot"
+    done = nnrs("paper", "table1", "--pilot", "--out", out, "--format", "json", timeout=3600)
+    assert done.returncode == 0, done.stderr
+    lines = json.loads(done.stdout)
+    assert {(line["configuration"], line["schedule"]) for line in lines} == {
+        (row, schedule) for row in rows() for schedule in SCHEDULES
+    }
+    results = [json.loads(path.read_text()) for path in out.glob("runs/*/result.json")]
+    assert len(results) == 69
+    assert len({result["test_perplexity"] for result in results}) == 69  # rows differ where their settings do
+    share = replaceable_share(out)
+    for line in lines:
+        check_rates(line, share)
+    assert (out / "report.html").is_file()
+
+
+def replaceable_share(out: Path) -> float:
+    """Of the training text: all but the ends of lines and the words outside the vocabulary."""
+    from nnrs.experiments.config import DataConfig
+    from nnrs.experiments.prepare import Text
+
+    config = json.loads(next(out.glob("runs/NNRS-1_static*/config.json")).read_text())["data"]
+    text = Text.read(DataConfig(**config))
+    counts, words = text.vocabulary.counts, text.vocabulary
+    return 1 - (counts[words.eos_id] + counts[words.unk_id]) / sum(counts)
+
+
+def check_rates(line: dict, share: float) -> None:
+    """Effective = dose x share, less what Eq. 6's coin gives the other source; 0.005 allowed, 5 standard errors of
+    360,000 draws and the first inputs, which have no prediction to take."""
+    shape, at = line["schedule"], [progress(epoch, 4) for epoch in range(4)]
+    epsilon = [Schedule(shape, line["eps_start"], line["eps_end"])(z) for z in at]
+    gamma = [Schedule(shape, line["gamma_start"], line["gamma_end"])(z) for z in at]
+    both = sum(e * g for e, g in zip(epsilon, gamma, strict=True)) / 4
+    assert line["dose_prediction"] == pytest.approx(sum(epsilon) / 4)
+    assert line["dose_neighbor"] == pytest.approx(sum(gamma) / 4)
+    assert line["effective_neighbor"] == pytest.approx(share * (sum(gamma) / 4 - both / 2), abs=0.005)
+    assert line["effective_prediction"] == pytest.approx(sum(epsilon) / 4 - share * both / 2, abs=0.005)
