@@ -84,6 +84,7 @@ def done(nnrs_each, finished, text, other_text, config_file, folder):
         "generate": [*speak, "--seed", 1, "--json"],
         "generate as text": [*speak, "--seed", 1],
         "generate greedily": [*speak, "--temperature", 0, "--json"],
+        "generate by beam": [*speak, "--beam", 3, "--json"],
         "neighbors": [*near, "--json"],
         "neighbors as text": near,
         "configured": ["train", "--config", config_file, "--epochs", 2, "--out", folder / "configured"],
@@ -173,7 +174,7 @@ def test_generate_repeats_itself_for_a_seed_and_only_for_it(done, loaded):
         assert done[name].stderr == "not in the vocabulary, read as <unk>: zebra\n"
 
 
-def test_greedy_generation_takes_the_likeliest_token_each_time(done, loaded):
+def test_greedy_generation_takes_the_likeliest_token_each_time_and_a_beam_looks_ahead(done, loaded):
     words = loaded.vocabulary
     ids = [words.eos_id, words.ids["w001"], words.unk_id, words.ids["w002"]]
     for _ in range(12):
@@ -182,6 +183,9 @@ def test_greedy_generation_takes_the_likeliest_token_each_time(done, loaded):
         ids.append(int(logits[0, -1].argmax()))
     expected = " ".join(words.decode(ids[4:]))
     assert json.loads(done["generate greedily"].stdout)["continuations"] == [expected] * 3
+    beam = generate(loaded.model, torch.tensor([ids[:4]]), length=12, decoding=Decoding(width=3))
+    expected = " ".join(words.decode(beam[0].tolist()))
+    assert json.loads(done["generate by beam"].stdout)["continuations"] == [expected] * 3
 
 
 def test_a_run_loads_in_python(loaded, finished):

@@ -8,7 +8,7 @@ import torch
 
 from nnrs.errors import ConfigError
 from nnrs.evaluation import generate as generating
-from nnrs.evaluation.generate import DECODINGS, Decoding, generate, nucleus, teacher_forced
+from nnrs.evaluation.generate import DECODINGS, Decoding, decoding_of, generate, nucleus, teacher_forced
 from nnrs.models import MODELS
 from nnrs.seeding import Random, Stream
 
@@ -166,6 +166,19 @@ def test_decodings_have_names_that_tell_them_apart():
         )
     ]
     assert labels == ["greedy", "sample", "top-p0.9", "beam4-penalty1", "sample-t0.7", "beam4-penalty0.6"]
+
+
+def test_a_decoding_is_called_by_its_name_or_with_a_number_of_its_own():
+    assert {name: decoding_of(name) for name in DECODINGS} == DECODINGS
+    assert (decoding_of("beam8"), decoding_of("top-p.5")) == (Decoding(width=8), Decoding(top_p=0.5))
+    for bad, message in (
+        ("bean", "unknown decoding 'bean'. Did you mean 'beam'"),
+        ("beam1", "at least 2, got 'beam1'. A beam of 1 is greedy"),
+        ("beam2.5", "whole width"),
+        ("top-p0", r"top-p must be in \(0, 1\], got 0.0"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            decoding_of(bad)
 
 
 def test_bad_settings_are_refused(make_model):

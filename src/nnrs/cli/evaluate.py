@@ -28,7 +28,8 @@ def evaluate(
     decode: Annotated[
         list[str] | None,
         typer.Option(
-            help="sample (default), greedy, top-p, beam; teacher-forced: the argmax at each gold step."
+            help="sample (default), greedy, top-p (or top-p0.8), beam (or beam8); teacher-forced: the argmax at each "
+            "gold step."
         ),
     ] = None,
     sentences: Annotated[int, typer.Option(help="Prefixes that are continued, at most.")] = 1000,

@@ -15,6 +15,7 @@ def generate(
     length: Annotated[int, typer.Option(help="Tokens in each.")] = 40,
     temperature: Annotated[float, typer.Option(help="Of the softmax; 0 is greedy.")] = 1.0,
     top_p: Annotated[float, typer.Option(help="Keep the likeliest tokens that hold this much mass.")] = 1.0,
+    beam: Annotated[int, typer.Option(help="Width of a beam search, instead of drawing.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 1,
     device: DeviceOption = "auto",
     json: JsonOption = False,
@@ -30,7 +31,7 @@ def generate(
 
     if count < 1 or length < 1:
         raise ConfigError(f"count and length must be at least 1, got {count} and {length}.")
-    decoding = Decoding(temperature=temperature, top_p=top_p)
+    decoding = Decoding(temperature=temperature, top_p=top_p, width=beam)
     loaded = load(run, choose_device(device))
     vocabulary = loaded.vocabulary
     words = [word if word in vocabulary.ids else word.lower() for word in prompt.split()]

@@ -8,7 +8,7 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 
 
 class Steps:
-    """Use as a context, `with Steps(number_of_runs) as steps`: `steps.of(name)("bleu (test)")`, then `steps.done()`."""
+    """Use as a context, `with Steps(number_of_runs) as steps`: `steps.of(name)("bleu (test)")`, at last `done()`."""
 
     def __init__(self, runs: int) -> None:
         console = Console(stderr=True)

@@ -1,5 +1,6 @@
 """Letting a model speak: free-running continuations of prefixes, and what it would say at each gold step."""
 
+import re
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from nnrs.errors import ConfigError
 from nnrs.evaluation.causal import CausalModel, device_of, read, rows_of
 from nnrs.neighbors.probabilities import pick
+from nnrs.registry import look_up
 from nnrs.seeding import Random, Stream
 
 ROWS = 500  # continued at once: bounds memory, whatever the number of prefixes
@@ -65,6 +67,23 @@ DECODINGS = {
     "top-p": Decoding(top_p=0.9),
     "beam": Decoding(width=4),
 }
+
+
+def decoding_of(name: str) -> Decoding:
+    """One of DECODINGS, or one with a number of its own: a nucleus or a beam of another width.
+
+    >>> decoding_of("beam8").width, decoding_of("top-p0.8").top_p
+    (8, 0.8)
+    """
+    numbered = re.fullmatch(r"(beam|top-p)(\d+|\d*\.\d+)", name)
+    if not numbered:
+        return look_up(DECODINGS, name, "decoding")
+    kind, number = numbered.groups()
+    if kind == "top-p":
+        return Decoding(top_p=float(number))
+    if not number.isdecimal() or int(number) < 2:
+        raise ConfigError(f"a beam has a whole width of at least 2, got '{name}'. A beam of 1 is greedy.")
+    return Decoding(width=int(number))
 
 
 def nucleus(probabilities: Float[Tensor, "batch vocab"], top_p: float) -> Float[Tensor, "batch vocab"]:

@@ -7,10 +7,10 @@ import torch
 
 from nnrs.errors import ConfigError
 from nnrs.evaluation import exposure
-from nnrs.evaluation.generate import DECODINGS
+from nnrs.evaluation.generate import decoding_of
 from nnrs.experiments.generations import continuations, cut
 from nnrs.experiments.oracle import Oracle, oracle_of
-from nnrs.experiments.subject import Request, Subject
+from nnrs.experiments.subject import TEACHER_FORCED, Request, Subject
 from nnrs.experiments.text_scores import TooLittleTextError, interval, wmd_along
 from nnrs.metrics.diversity import distinct, repetition
 from nnrs.metrics.score import Curve, Score
@@ -23,7 +23,7 @@ Sign = Callable[[int, Sequence[str]], str]  # the number of sentences and a metr
 
 def followed(request: Request) -> list[str]:
     """The decodings that write a history token by token, as exposure needs it."""
-    return [name for name in request.decodings if name in DECODINGS and DECODINGS[name].width == 1]
+    return [name for name in request.decodings if name != TEACHER_FORCED and decoding_of(name).width == 1]
 
 
 def exposure_scores(subject: Subject, split: str) -> Iterator[Score]:
@@ -52,7 +52,7 @@ def _along(subject: Subject, split: str, name: str, sign: Sign) -> Iterator[Scor
         subject.loaded.model,
         prefixes,
         gold,
-        decoding=DECODINGS[name],
+        decoding=decoding_of(name),
         recovery=RECOVERY + 1,  # the first of these columns still comes after nothing but its own tokens
         seed=subject.request.seed,
     )
@@ -74,7 +74,7 @@ def _accumulated(subject: Subject, split: str, name: str, oracle: Oracle, sign: 
     prefixes, gold = cut(subject.ids(split), subject.request)
     length, seed = gold.shape[1], subject.request.seed
     seen = exposure.accumulated_error(
-        subject.loaded.model, oracle.model, prefixes, length=length, decoding=DECODINGS[name], seed=seed
+        subject.loaded.model, oracle.model, prefixes, length=length, decoding=decoding_of(name), seed=seed
     )
     low, high = seen.interval()
     several = len(gold) > 1

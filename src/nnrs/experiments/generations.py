@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nnrs.errors import DataError, RunError
-from nnrs.evaluation.generate import DECODINGS, ROWS, generate, teacher_forced
+from nnrs.evaluation.generate import ROWS, decoding_of, generate, teacher_forced
 from nnrs.experiments.subject import TEACHER_FORCED, Request, Subject, decoding_label
 from nnrs.models.base import SequenceModel
 from nnrs.run_directory import Json
@@ -97,7 +97,7 @@ def _made(subject: Subject, model: SequenceModel, split: str, name: str, key: st
         if name == TEACHER_FORCED:
             made = teacher_forced(model, before, behind)
         else:
-            how = DECODINGS[name]
+            how = decoding_of(name)
             made = generate(model, before, length=asked.length, decoding=how, seed=asked.seed, place=first)
         for row in zip(before.tolist(), behind.tolist(), made.tolist(), strict=True):
             words = dict(zip(("prefix", "gold", "generated"), map(decode, row), strict=True))

@@ -14,7 +14,7 @@ from torch import Tensor
 from nnrs.corpus import SPLITS, Corpus, open_corpus
 from nnrs.embeddings import Embeddings, read_vectors
 from nnrs.errors import ConfigError, RunError
-from nnrs.evaluation.generate import DECODINGS
+from nnrs.evaluation.generate import decoding_of
 from nnrs.experiments.config import VectorsConfig
 from nnrs.experiments.load import LoadedRun, config_of, load
 from nnrs.experiments.prepare import Shelf, Text, vectors_for
@@ -47,15 +47,15 @@ class Request:
         for split in self.splits:
             look_up(dict.fromkeys(SPLITS), split, "split")
         for decoding in self.decodings:
-            look_up(dict.fromkeys((*DECODINGS, TEACHER_FORCED)), decoding, "decoding")
+            decoding_label(decoding)
         for name in ("sentences", "prefix", "length"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}.")
 
 
 def decoding_label(name: str) -> str:
-    """As it stands in a signature."""
-    return name if name == TEACHER_FORCED else DECODINGS[name].label()
+    """As it stands in a signature; refuses what is no decoding."""
+    return name if name == TEACHER_FORCED else decoding_of(name).label()
 
 
 class Subject:
