@@ -15,6 +15,8 @@ from nnrs.experiments.work import News, Place, work_on
 from nnrs.grid_directory import GridDirectory
 from nnrs.run_directory import Json
 
+QUEUE = 1000
+
 
 def run_on_ray(
     plan: Plan,
@@ -44,9 +46,7 @@ def run_on_ray(
 
 
 class Tasks:
-    """Cells as Ray tasks. The queue is Ray's: it is given everything at once."""
-
-    have_time = True
+    """Cells as Ray tasks. Which machine does what, and when, is Ray's affair."""
 
     def __init__(self, ray: Any, grid: GridDirectory, device: str) -> None:
         self._ray, self._folder, self._device = ray, str(grid.path), device
@@ -58,6 +58,11 @@ class Tasks:
     def cells(self) -> list[str]:
         """The names of what was given."""
         return list(self._names.values())
+
+    @property
+    def have_time(self) -> bool:
+        """Ray keeps a queue; it need not be longer than this."""
+        return len(self._names) < QUEUE
 
     def kind(self, cell: Cell) -> None:
         """Every cell is a task of its own."""

@@ -1,0 +1,40 @@
+"""Stored results as tables, from the command line."""
+
+import csv
+import io
+import json
+
+
+def test_results_of_a_run_as_csv_json_and_lines(nnrs_each, finished, tmp_path):
+    lines = tmp_path / "results.jsonl"
+    done = nnrs_each(
+        {
+            "csv": ["results", finished],
+            "json": ["results", finished, "--format", "json"],
+            "jsonl": ["results", finished, "--format", "jsonl", "--out", lines],
+        }
+    )
+    assert {item.returncode for item in done.values()} == {0}, done
+    [row] = csv.DictReader(io.StringIO(done["csv"].stdout))
+    [record] = json.loads(done["json"].stdout)
+    assert json.loads(lines.read_text()) == record
+    summary = json.loads((finished.parent / "stdout.json").read_text())
+    assert float(row["test_perplexity"]) == record["test_perplexity"] == summary["test_perplexity"]
+    assert row["method"] == record["labels"]["method"] == "ss-nnrs"
+    assert row["command"] == record["command"]
+
+
+def test_what_cannot_be_given_is_said_in_one_line(nnrs_each, finished, tmp_path):
+    there = tmp_path / "there.csv"
+    there.write_text("mine")
+    refused = {
+        "existing": (["results", finished, "--out", there], "exists already and is not overwritten"),
+        "format": (["results", finished, "--format", "cvs"], "unknown format 'cvs'. Did you mean 'csv'"),
+        "nothing": (["results", tmp_path], "is not a run directory"),
+    }
+    done = nnrs_each({name: words for name, (words, _) in refused.items()})
+    for name, (_, told) in refused.items():
+        assert done[name].returncode == 2
+        assert told in done[name].stderr
+        assert done[name].stderr.count("\n") == 1
+    assert there.read_text() == "mine"
