@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 FAST := not slow and not gpu and not data
 # Small tensors gain nothing from a second thread, and lose much where another program wants the core.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# A file's tests stay in one process: they share what is costly to make.
+SPREAD := -n auto --maxprocesses 4 --dist loadfile
 
 .PHONY: demo test check test-all bench clean
 
@@ -12,7 +14,7 @@ demo: $(VENV)/.installed
 	$(BIN)/nnrs demo
 
 test: $(VENV)/.installed
-	$(PYTEST) -m "$(FAST)" tests
+	$(PYTEST) $(SPREAD) -m "$(FAST)" tests
 
 test-all: $(VENV)/.installed
 	$(PYTEST) tests
