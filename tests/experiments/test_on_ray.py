@@ -43,9 +43,14 @@ def test_without_ray_the_option_says_what_to_install(plan, tmp_path, monkeypatch
 @needs_ray
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_a_cluster_that_is_not_there_is_named_in_one_line(plan, tmp_path):
-    with pytest.raises(RunError, match=r"no Ray cluster answers at '127\.0\.0\.1:1'"):
-        on_ray.run_on_ray(plan, tmp_path / "out", address="127.0.0.1:1")
+@pytest.mark.parametrize("address", ["auto", "127.0.0.1:1"])
+def test_a_cluster_that_is_not_there_is_named_in_one_line(address, plan, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))  # where a cluster of this machine would be found
+    with pytest.raises(RunError) as error:
+        on_ray.run_on_ray(plan, tmp_path / "out", address=address)
+    assert f"no Ray cluster answers at '{address}'" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
 
 
 @needs_ray

@@ -1,6 +1,7 @@
 """The same grid on a Ray cluster: one plain task for each missing cell, on a folder that all machines share."""
 
 import logging
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -103,10 +104,13 @@ def _connected(address: str) -> Any:
     except ImportError:
         raise ConfigError("--ray needs Ray: install it with `pip install 'nnrs[ray]'`.") from None
     try:
+        host, _, port = address.rpartition(":")
+        if host and port.isdecimal() and "//" not in host:  # Ray itself would try for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
         raise RunError(
-            f"no Ray cluster answers at '{address}': {reason} Start one with `ray start`."
+            f"no Ray cluster answers at '{address}': {reason}. Start one with `ray start --head`."
         ) from None
     return ray
