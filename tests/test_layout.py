@@ -17,6 +17,7 @@ LADDER = [
     "schedules",
     "temperature",
     "policies",
+    "integrations",
     "models",
     "training",
     "metrics",

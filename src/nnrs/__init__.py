@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nnrs.errors import NnrsError
     from nnrs.evaluation import exposure
     from nnrs.experiments.load import load
+    from nnrs.integrations.curriculum import curriculum
     from nnrs.neighbors.table import NeighborTable
     from nnrs.policies.functional import replace_with_neighbors
     from nnrs.schedules import Schedule
@@ -26,6 +27,7 @@ _HOMES = {
     "NnrsError": "nnrs.errors",
     "Schedule": "nnrs.schedules",
     "Vocabulary": "nnrs.vocabulary",
+    "curriculum": "nnrs.integrations.curriculum",
     "load": "nnrs.experiments.load",
     "open_corpus": "nnrs.corpus",
     "read_vectors": "nnrs.embeddings",
@@ -41,6 +43,7 @@ __all__ = [
     "Schedule",
     "Vocabulary",
     "__version__",
+    "curriculum",
     "exposure",
     "load",
     "open_corpus",

@@ -1,0 +1,99 @@
+"""What a training forward is about to embed, and which of its tokens may change: tensors in, tensors out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from nnrs.batches import IGNORED
+from nnrs.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Token ids on their way to the embedding layer."""
+
+    name: str  # of the argument that carries them
+    ids: Int[Tensor, "batch time"]
+    may_change: Bool[Tensor, "batch time"]
+
+
+def read_batch(model: nn.Module, named: Mapping[str, Any], document_end: int | None = None) -> Batch:
+    """The ids that a forward with these arguments embeds next to its labels: the decoder's, where there is one."""
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        return _decoder_batch(model, named, document_end)
+    ids, labels = _ids(named, "input_ids"), named["labels"]
+    _check_shapes("input_ids", ids, labels)
+    may_change = changeable(
+        ids, labels, named.get("attention_mask"), named.get("position_ids"), document_end=document_end
+    )
+    return Batch("input_ids", ids, may_change)
+
+
+def _decoder_batch(model: Any, named: Mapping[str, Any], document_end: int | None) -> Batch:
+    """The decoder's inputs, made from the labels as the model would; an input's own label is the one before."""
+    labels = named["labels"]
+    given = {name: named[name] for name in ("decoder_input_ids", "decoder_inputs_embeds") if name in named}
+    if all(value is None for value in given.values()):
+        given = {"decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels)}
+    ids = _ids(given, "decoder_input_ids")
+    _check_shapes("decoder_input_ids", ids, labels)
+    own_labels = F.pad(labels[:, :-1], (1, 0), value=IGNORED)
+    mask = named.get("decoder_attention_mask")
+    return Batch("decoder_input_ids", ids, changeable(ids, own_labels, mask, None, document_end=document_end))
+
+
+def changeable(
+    ids: Int[Tensor, "batch time"],
+    own_labels: Int[Tensor, "batch time"],
+    attention_mask: Any = None,
+    position_ids: Any = None,
+    *,
+    document_end: int | None = None,
+) -> Bool[Tensor, "batch time"]:
+    """Which inputs may be replaced: those whose own label counts, and that follow something.
+
+    So prompts (label -100) and padding stay, and the first token of every row and of every packed document: where
+    `position_ids` are 0, or after the id `document_end`. Masks and positions of other shapes than the ids'
+    (a model's own, of four dimensions, say) tell nothing here.
+
+    >>> ids, labels = torch.tensor([[7, 5, 6, 8]]), torch.tensor([[7, -100, 6, 8]])
+    >>> changeable(ids, labels)
+    tensor([[False, False,  True,  True]])
+    >>> changeable(ids, labels, position_ids=torch.tensor([[0, 1, 0, 1]]))
+    tensor([[False, False, False,  True]])
+    """
+    first = torch.zeros_like(ids, dtype=torch.bool)
+    first[:, 0] = True
+    counts = own_labels != IGNORED
+    if isinstance(attention_mask, Tensor) and attention_mask.shape == ids.shape:
+        real = attention_mask.bool()
+        counts = counts & real
+        first[:, 1:] |= ~real[:, :-1]
+    if isinstance(position_ids, Tensor) and position_ids.ndim == 2:
+        first |= position_ids == 0
+    if document_end is not None:
+        first[:, 1:] |= ids[:, :-1] == document_end
+    return counts & ~first
+
+
+def _ids(named: Mapping[str, Any], name: str) -> Tensor:
+    ids = named.get(name)
+    if not isinstance(ids, Tensor):
+        raise DataError(
+            f"the curriculum replaces token ids, but the model was called without {name}. "
+            "Pass ids, not vectors (inputs_embeds)."
+        )
+    return ids
+
+
+def _check_shapes(name: str, ids: Tensor, labels: Tensor) -> None:
+    if ids.shape != labels.shape or ids.ndim != 2:
+        raise DataError(
+            f"{name} {tuple(ids.shape)} and labels {tuple(labels.shape)} must both be (batch, time). "
+            "Give one label for each input; -100 where none counts."
+        )

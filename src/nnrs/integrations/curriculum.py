@@ -1,0 +1,286 @@
+"""The curriculum in anyone's training loop: a hook that changes what a model reads, never what it is taught.
+
+Draws depend on (seed, data-parallel rank, step, micro-step) alone and consume none of torch's random numbers. Whether
+a second pass runs depends on the rate alone, so ranks that draw differently still meet in every collective.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from nnrs.batches import Window
+from nnrs.errors import ConfigError, RunError
+from nnrs.integrations.batch import Batch, read_batch
+from nnrs.integrations.second_pass import predictions
+from nnrs.neighbors.table import NeighborTable
+from nnrs.policies.base import InputPolicy, Rates, Reading
+from nnrs.policies.functional import GRANULARITIES
+from nnrs.registry import look_up
+from nnrs.schedules import Schedule, progress
+from nnrs.seeding import Random, Stream
+from nnrs.temperature import RULES, TemperatureController, TemperatureState
+
+MICRO_STEPS = 1 << 16  # room for the forwards of one step in the number that a draw is keyed by
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a curriculum does; a rate is a `Schedule`, or a number for the same rate throughout."""
+
+    neighbor_rate: Schedule | float | None = None  # γ
+    prediction_rate: Schedule | float | None = None  # ε
+    rule: str = "prose"  # of the temperature: prose | equation | effective | constant
+    temperature: float = 0.5  # τ at the start
+    granularity: str = "token"  # token | position | sequence
+    predict: str = "sample"  # sample | greedy
+    seed: int = 0
+    rank: int | None = None  # data-parallel; by default torch.distributed's, wrong under tensor parallelism
+    document_end: int | None = None  # the id that separates packed documents, where position_ids do not
+    output_layer: nn.Module | None = None  # makes logits; by default what get_output_embeddings() gives
+
+    def __post_init__(self) -> None:
+        for name in ("neighbor_rate", "prediction_rate"):
+            rate = getattr(self, name)
+            if isinstance(rate, float | int):
+                object.__setattr__(self, name, Schedule("static", float(rate), float(rate)))
+        if self.neighbor_rate is None and self.prediction_rate is None:
+            raise ConfigError("a curriculum needs a rate: give neighbor_rate, prediction_rate or both.")
+        look_up(RULES, self.rule, "temperature rule")
+        look_up(GRANULARITIES, self.granularity, "granularity")
+        look_up({"sample": None, "greedy": None}, self.predict, "way to predict")
+        if not 0 < self.temperature < float("inf"):
+            raise ConfigError(
+                f"temperature must be positive and finite, got {self.temperature}. "
+                "For the closest neighbor every time, use k=1."
+            )
+
+    def policy(self, table: NeighborTable | None) -> InputPolicy:
+        """The policy that chooses each input among gold tokens, neighbors and predictions."""
+        if (table is None) != (self.neighbor_rate is None):
+            raise ConfigError(
+                "neighbor_rate and a neighbor table go together: give both (NeighborTable.from_model), or neither."
+            )
+        controller, replaceable = None, torch.zeros(0, dtype=torch.bool)
+        if table is not None:
+            table, replaceable = table.to("cpu"), table.replaceable.cpu()
+            controller = TemperatureController(
+                self.rule, self.temperature, table.similarities, replaceable.float()
+            )
+        neighbor_rate, prediction_rate = (
+            rate if isinstance(rate, Schedule) else None
+            for rate in (self.neighbor_rate, self.prediction_rate)
+        )
+        return InputPolicy(
+            proposal=table if table is not None and table.k else None,
+            neighbor_rate=neighbor_rate,
+            prediction_rate=prediction_rate,
+            controller=controller if replaceable.any() else None,
+            replaceable=replaceable,
+            token_weights=replaceable.float(),
+            reading=Reading(granularity=self.granularity, predict=self.predict),
+        )
+
+
+class Curriculum:
+    """The policy, the step it is at, and the hook through which a model reads what the policy chose.
+
+    The hook acts while the model is in training mode and is given labels; evaluation and `generate()` never see it.
+    """
+
+    def __init__(self, model: nn.Module, table: NeighborTable | None, settings: Settings) -> None:
+        self.model = unwrapped(model)
+        self.settings = settings
+        self.policy = settings.policy(None if table is None else fitted(table, self.model))
+        self._layer = _output_layer(self.model, settings) if settings.prediction_rate else None
+        self._names = list(inspect.signature(self.model.forward).parameters)
+        self._rank = data_parallel_rank() if settings.rank is None else settings.rank
+        self._hook: Any = None
+        self._counts: Tensor | int = 0  # of inputs that might change, predictions, neighbors: on the device
+        self.step, self.steps, self.accumulation = 0, 1, 0
+        self.micro_step = 0  # forwards seen in this step
+
+    @property
+    def rates(self) -> Rates:
+        """ε and γ of this step; beyond the last step, the last step's."""
+        return self.policy.rates(progress(min(self.step, self.steps - 1), self.steps))
+
+    def attach(self) -> None:
+        """Begin to act."""
+        # Disabled for the compiler: draws are made outside of what it compiles, so rates never recompile it.
+        hook = torch.compiler.disable(self._before_forward)
+        self._hook = self._hook or self.model.register_forward_pre_hook(hook, with_kwargs=True)
+
+    def detach(self) -> None:
+        """Leave the model as it was."""
+        if self._hook:
+            self._hook.remove()
+        self._hook = None
+
+    def begin_step(self, step: int, steps: int, accumulation: int = 0) -> None:
+        """Say which optimizer step of how many comes next.
+
+        With an `accumulation` the curriculum goes on by itself, a step every so many training forwards.
+        """
+        self.step, self.steps, self.accumulation, self.micro_step = step, steps, accumulation, 0
+
+    def check_it_acts(self) -> None:
+        """Refuse to go on after a step in which no labels reached the model: nothing would ever change."""
+        if self.micro_step == 0:
+            raise RunError(
+                "a training step went by and the model was given no labels, so no input was replaced. "
+                "Pass labels to the model itself (no label smoothing or loss function beside it)."
+            )
+
+    def end_evaluation(self, valid_perplexity: float) -> None:
+        """Move τ (Eq. 5)."""
+        self.policy.end_epoch(valid_perplexity)
+
+    def report(self) -> dict[str, float]:
+        """Rates, the shares of inputs really replaced since the last report, and τ; waits for the device."""
+        counts, self._counts = self._counts, 0
+        changeable, predicted, neighbors = counts.tolist() if isinstance(counts, Tensor) else (0, 0, 0)
+        return {
+            "prediction_rate": self.rates.prediction,
+            "neighbor_rate": self.rates.neighbor,
+            "effective_prediction_rate": predicted / max(changeable, 1),
+            "effective_neighbor_rate": neighbors / max(changeable, 1),
+            "neighbor_temperature": self.policy.temperature,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs, as plain numbers."""
+        return {
+            "step": self.step,
+            "micro_step": self.micro_step,
+            "temperature": asdict(self.policy.temperature_state),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        self.step, self.micro_step = state["step"], state["micro_step"]
+        self.policy.temperature_state = TemperatureState(**state["temperature"])
+
+    def _before_forward(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """The arguments of a training forward, its input ids replaced; those of any other forward as they are."""
+        if getattr(model, "_is_replica", False):
+            raise ConfigError(
+                "nn.DataParallel runs copies of the model in threads. Start one process per GPU instead (torchrun)."
+            )
+        named = dict(zip(self._names, args, strict=False)) | kwargs
+        if model is not self.model or not model.training or named.get("labels") is None:
+            return None  # a copy of the model (a moving average, say) is not what is trained
+        if self.accumulation and self.micro_step == self.accumulation:
+            self.step, self.micro_step = self.step + 1, 0
+        batch = read_batch(model, named, self.settings.document_end)
+        inputs = self._inputs(batch, named)
+        self.micro_step += 1
+        # A tensor of its own and of one layout at every rate, also where the labels are the very same tensor: a
+        # compiler looks at both.
+        return (), named | {batch.name: inputs.clone(memory_format=torch.contiguous_format)}
+
+    @torch.no_grad()
+    def _inputs(self, batch: Batch, named: Mapping[str, Any]) -> Int[Tensor, "batch time"]:
+        """x, from the draws of this micro-step (Eq. 6)."""
+        rates = self.rates
+        if not (rates.prediction or rates.neighbor):
+            return batch.ids
+        # Where there is no kernel for our random numbers, they are drawn and used on the CPU.
+        where = batch.ids.device if batch.ids.is_cuda else torch.device("cpu")
+        random = Random(
+            self.settings.seed, Stream.DRAWS, self.step * MICRO_STEPS + self.micro_step, self._rank, where
+        )
+        self._move_to(where)
+        gold, may_change = batch.ids.to(where), batch.may_change.to(where)
+        choice = self.policy.choose(Window(inputs=gold, targets=gold, previous=gold), rates, random)
+        choice = replace(
+            choice,
+            takes_prediction=choice.takes_prediction & may_change,
+            takes_neighbor=choice.takes_neighbor & may_change,
+        )
+        self._counts = self._counts + torch.stack([may_change.sum(), *choice.replaced()])
+        if self._layer is None or not rates.prediction:
+            return choice.inputs(gold).to(batch.ids)
+        said = predictions(self.model, self._layer, named, batch.name, choice, self.settings.predict)
+        return choice.inputs(said).to(batch.ids)
+
+    def _move_to(self, device: torch.device) -> None:
+        policy = self.policy
+        policy.proposal = policy.proposal.to(device) if policy.proposal else None
+        policy.replaceable = policy.replaceable.to(device)
+
+
+@contextmanager
+def curriculum(
+    model: nn.Module,
+    table: NeighborTable | None = None,
+    *,
+    steps: int,
+    accumulation: int = 1,
+    **settings: Any,
+) -> Iterator[Curriculum]:
+    """A curriculum over the next `steps` optimizer steps of a loop of your own.
+
+    A step is `accumulation` forwards of `model` in training mode with labels. The settings are those of `Settings`.
+    Tell it of each evaluation with `end_evaluation(perplexity)`, and save its `state_dict()` with your checkpoint.
+    """
+    if steps < 1 or accumulation < 1:
+        raise ConfigError(f"steps and accumulation must be at least 1, got {steps} and {accumulation}.")
+    ours = Curriculum(model, table, Settings(**settings))
+    ours.begin_step(0, steps, accumulation)
+    ours.attach()
+    try:
+        yield ours
+        ours.check_it_acts()
+    finally:
+        ours.detach()
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside torch.compile's, DDP's and FSDP's wrappers, in whose forward its weights are whole."""
+    inner = getattr(model, "_orig_mod", getattr(model, "_fsdp_wrapped_module", None))
+    if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+        inner = model.module
+    return model if inner is None else unwrapped(inner)
+
+
+def data_parallel_rank() -> int:
+    """The number of this process among those that train on different rows, where all do."""
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def fitted(table: NeighborTable, model: nn.Module) -> NeighborTable:
+    """The table with a row for every id that the model embeds; ids that the table does not know have no neighbors."""
+    find = getattr(model, "get_input_embeddings", None)
+    rows = find().num_embeddings if find else table.vocab_size
+    if table.vocab_size > rows:
+        raise ConfigError(
+            f"the table has {table.vocab_size:,} rows, but the model embeds {rows:,} ids. "
+            "Make it with this model's tokenizer: NeighborTable.from_model(model, tokenizer)."
+        )
+    if table.vocab_size == rows:
+        return table
+    extra = torch.arange(table.vocab_size, rows, device=table.ids.device)[:, None].expand(-1, table.k)
+    empty = table.similarities.new_full(extra.shape, -torch.inf)
+    return replace(
+        table, ids=torch.cat([table.ids, extra]), similarities=torch.cat([table.similarities, empty])
+    )
+
+
+def _output_layer(model: nn.Module, settings: Settings) -> nn.Module:
+    find = getattr(model, "get_output_embeddings", None)
+    layer = settings.output_layer or (find() if find else None)
+    if layer is None:
+        raise ConfigError(
+            f"{type(model).__name__} does not say which module makes its logits. "
+            "Pass output_layer=, for the model's own predictions (prediction_rate)."
+        )
+    return layer

@@ -1,0 +1,105 @@
+"""The curriculum inside transformers' `Trainer`, causal and sequence to sequence: one callback (extra `hf`)."""
+
+import math
+from typing import Any
+
+from torch import nn
+
+from nnrs.errors import ConfigError
+from nnrs.integrations.curriculum import Curriculum, Settings
+from nnrs.neighbors.table import NeighborTable
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+except ImportError:
+    raise ConfigError(
+        "nnrs.integrations.huggingface needs transformers. Install it with: pip install 'nnrs[hf]'"
+    ) from None
+
+# Under this name the state travels in the trainer's own trainer_state.json. A callback that declares itself
+# exportable would be made anew from JSON on request, and a neighbor table is no JSON.
+STATE = "nnrs.curriculum"
+
+
+class InputCurriculum(TrainerCallback):
+    """Replaces training inputs at rates that follow the trainer's steps; the settings are those of `Settings`.
+
+    Evaluation perplexity, exp of `metric`, moves the temperature. The state is saved with the trainer's checkpoints,
+    and a resumed run continues as an unbroken one.
+    """
+
+    def __init__(
+        self, table: NeighborTable | None = None, *, metric: str = "eval_loss", **settings: Any
+    ) -> None:
+        self.table, self.metric = table, metric
+        self.settings = Settings(**settings)
+        self.settings.policy(table)  # what does not fit together is refused here, not after the data is read
+        self.curriculum: Curriculum | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Attach the hook, and continue where a checkpoint left off."""
+        self._detach()  # of a run that ended in an error
+        model: nn.Module = kwargs["model"]
+        self.curriculum = Curriculum(model, self.table, self.settings)
+        kept = _states(state).get(STATE)
+        if state.global_step > 0 and kept:
+            self.curriculum.load_state_dict(kept)
+        self.curriculum.attach()
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Set the rates of this optimizer step."""
+        if self.curriculum:
+            self.curriculum.begin_step(state.global_step, state.max_steps)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """See that the step was one of ours, and hand the state to the trainer before it saves its own."""
+        if self.curriculum:
+            self.curriculum.check_it_acts()
+            self._hand_over(state)
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Move the temperature; an evaluation before the first step, or outside of training, is no news."""
+        loss = kwargs.get("metrics", {}).get(self.metric)
+        if self.curriculum and state.global_step > 0 and loss is not None:
+            self.curriculum.end_evaluation(math.exp(min(loss, 700.0)))
+            self._hand_over(state)
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Add rates and temperature to the trainer's log of the training loss."""
+        logs = kwargs.get("logs")
+        if self.curriculum and logs and "loss" in logs and state.log_history:
+            report = self.curriculum.report()
+            logs.update(report)
+            state.log_history[-1].update(report)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Leave the model as it was."""
+        self._detach()
+
+    def _hand_over(self, state: TrainerState) -> None:
+        if self.curriculum:
+            _states(state)[STATE] = self.curriculum.state_dict()
+
+    def _detach(self) -> None:
+        if self.curriculum:
+            self.curriculum.detach()
+        self.curriculum = None
+
+
+def _states(state: TrainerState) -> dict[str, Any]:
+    """What the trainer saves for callbacks, by name: annotated as a list, and a dict once it is made."""
+    states: Any = state.stateful_callbacks
+    assert isinstance(states, dict)
+    return states

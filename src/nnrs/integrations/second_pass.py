@@ -1,0 +1,81 @@
+"""Scheduled sampling's second pass: what the model says, without gradient, at the positions that ask for it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from nnrs.errors import ConfigError
+from nnrs.policies.base import Choice, take
+from nnrs.policies.functional import positions_of, sample_tokens
+
+NUMBERS_AT_ONCE = 1 << 25  # logits held in float32 while they are sampled: 128 MB
+LOSS_ARGUMENTS = {"labels", "num_items_in_batch", "shift_labels", "logits_to_keep"}
+
+
+@torch.no_grad()
+def predictions(
+    model: nn.Module, layer: nn.Module, named: Mapping[str, Any], name: str, choice: Choice, predict: str
+) -> Int[Tensor, "batch time"]:
+    """ŷ where the choice takes a prediction, gold elsewhere.
+
+    The model's own forward runs on the argument `name` with neighbors in place (one parallel pass). Its output
+    `layer` is handed the hidden vectors before the chosen positions and no others, and whatever the model does to its
+    logits afterwards (caps, scales) is done to these. Random numbers of torch are put back: the training pass draws
+    the dropout masks it would have drawn alone, and in eager mode this pass has had the same.
+    """
+    inputs = choice.inputs(choice.gold)
+    positions = positions_of(choice.takes_prediction, choice.prediction_capacity)
+    arguments = {key: value for key, value in named.items() if key not in LOSS_ARGUMENTS} | {name: inputs}
+    if getattr(getattr(model, "config", None), "use_cache", None) is not None:
+        arguments["use_cache"] = False
+    cuda = [inputs.device] if inputs.is_cuda else []
+    with torch.random.fork_rng(devices=cuda), _only_rows(layer, positions - 1, inputs.shape[1]) as seen:
+        outputs = model.forward(**arguments)
+    if not seen:
+        raise ConfigError(
+            f"the output layer {type(layer).__name__} was not used in the model's forward. "
+            "Pass output_layer=, the module that turns hidden vectors into logits."
+        )
+    tokens = _tokens(_logits(outputs), take(choice.prediction_uniform, positions), predict)
+    flat = F.pad(inputs.flatten(), (0, 1))  # the extra place takes what pads `positions`
+    return flat.index_copy(0, positions, tokens)[:-1].view_as(inputs)
+
+
+@contextmanager
+def _only_rows(layer: nn.Module, rows: Int[Tensor, " n"], time: int) -> Iterator[list[bool]]:
+    """Let the layer see some of the flat rows of hidden vectors only; says whether it was asked."""
+    seen: list[bool] = []
+
+    def select(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        seen.append(True)
+        hidden = args[0][:, -time:].flatten(0, 1)  # a learned prompt may stand before the tokens
+        return hidden[rows.clamp(max=len(hidden) - 1)][None], *args[1:]
+
+    handle = layer.register_forward_pre_hook(select)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def _tokens(
+    logits: Float[Tensor, "n vocab"], uniform: Float[Tensor, " n"], predict: str
+) -> Int[Tensor, " n"]:
+    """A token for each row; float32 copies are made of a few rows at a time."""
+    if predict == "greedy":
+        return logits.argmax(dim=-1)
+    rows = max(1, NUMBERS_AT_ONCE // logits.shape[-1])
+    chunks = zip(logits.split(rows), uniform.split(rows), strict=True)
+    return torch.cat([sample_tokens(chunk.float(), draws) for chunk, draws in chunks])
+
+
+def _logits(outputs: Any) -> Tensor:
+    """The logits of a Hugging Face output, a tuple that begins with them, or themselves."""
+    logits = getattr(outputs, "logits", outputs)
+    logits = logits[0] if isinstance(logits, tuple) else logits
+    return torch.flatten(logits, 0, -2)

@@ -1,0 +1,63 @@
+"""Which inputs may change: compared with the rules read one position at a time."""
+
+import pytest
+import torch
+from hypothesis import given
+from tests.integrations.batches import expected_changes, packed_or_padded
+from tests.integrations.tiny import gpt2, t5
+
+from nnrs.errors import DataError
+from nnrs.integrations.batch import changeable, read_batch
+
+
+@given(packed_or_padded())
+def test_an_input_may_change_where_the_rules_say_so_and_nowhere_else(batch):
+    assert changeable(*batch).tolist() == expected_changes(batch)
+
+
+def test_the_token_after_a_document_end_is_a_first_one():
+    ids = torch.tensor([[5, 6, 0, 7, 8]])
+    assert changeable(ids, ids, document_end=0).tolist() == [[False, True, True, False, True]]
+
+
+def test_a_mask_of_four_dimensions_tells_nothing():
+    ids = torch.tensor([[5, 6]])
+    assert changeable(ids, ids, torch.zeros(1, 1, 2, 2)).tolist() == [[False, True]]
+
+
+def test_decoder_inputs_are_made_as_the_model_makes_them_and_belong_to_the_label_before():
+    labels = torch.tensor([[5, -100, 7, 8]])
+    model = t5()
+    batch = read_batch(model, {"input_ids": torch.tensor([[3, 1]]), "labels": labels})
+    assert batch.name == "decoder_input_ids"
+    assert (
+        batch.ids.tolist() == model.prepare_decoder_input_ids_from_labels(labels).tolist() == [[0, 5, 0, 7]]
+    )
+    assert batch.may_change.tolist() == [[False, True, False, True]]
+
+
+def test_decoder_inputs_that_are_given_are_taken():
+    ids, labels = torch.tensor([[0, 9, 9]]), torch.tensor([[5, 6, 7]])
+    named = {"decoder_input_ids": ids, "labels": labels, "decoder_attention_mask": torch.tensor([[1, 1, 0]])}
+    batch = read_batch(t5(), named)
+    assert batch.ids is ids
+    assert batch.may_change.tolist() == [[False, True, False]]
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        (gpt2, {"inputs_embeds": torch.zeros(1, 2, 16)}),
+        (t5, {"decoder_inputs_embeds": torch.zeros(1, 2, 16)}),
+    ],
+)
+def test_vectors_instead_of_ids_are_refused(model, named):
+    with pytest.raises(DataError, match="Pass ids, not vectors"):
+        read_batch(model(), {**named, "labels": torch.tensor([[1, 2]])})
+
+
+def test_labels_of_another_shape_are_refused():
+    with pytest.raises(DataError, match=r"\(1, 3\) and labels \(1, 2\)"):
+        read_batch(
+            gpt2(), {"input_ids": torch.ones(1, 3, dtype=torch.int64), "labels": torch.tensor([[1, 2]])}
+        )

@@ -1,0 +1,372 @@
+"""The hook itself: what reaches the embedding layer, what does not change, and what is refused."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from tests.integrations.batches import expected_changes, packed_or_padded
+from tests.integrations.tiny import VOCAB, embedded, gpt2, llama, t5, table_of
+from torch import nn
+
+import nnrs
+from nnrs.errors import ConfigError, RunError
+from nnrs.integrations.curriculum import Curriculum, Settings, curriculum
+
+IDS = torch.randint(1, VOCAB, (4, 12), generator=torch.Generator().manual_seed(3))
+GPT2, LLAMA, T5 = gpt2(), llama(), t5()
+
+
+def inputs_under(model, steps=1, **options):
+    """The ids that reach the embedding layer in each of some training forwards."""
+    model.train()
+    table = table_of(model) if "neighbor_rate" in options else None
+    with embedded(model) as seen, curriculum(model, table, steps=steps, **options):
+        for _ in range(steps):
+            model(input_ids=IDS, labels=IDS)
+    return seen
+
+
+def gradients(model):
+    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+@settings(max_examples=60)
+@given(packed_or_padded())
+def test_at_rate_one_exactly_the_changeable_inputs_change(batch):
+    ids, labels, mask, positions = batch
+    before = [None if part is None else part.clone() for part in batch]
+    GPT2.train()
+    with embedded(GPT2) as seen, curriculum(GPT2, table_of(GPT2), steps=1, neighbor_rate=1.0):
+        GPT2(input_ids=ids, labels=labels, attention_mask=mask, position_ids=positions)
+    changed = (seen[0] != ids).tolist()
+    assert changed == expected_changes(batch)
+    untouched = [a is None or torch.equal(a, b) for a, b in zip(before, batch, strict=True)]
+    assert all(untouched)
+
+
+def test_the_labels_that_the_loss_is_made_with_are_the_gold_ones():
+    model = gpt2().train()
+    with embedded(model) as seen, curriculum(model, table_of(model), steps=1, neighbor_rate=0.5):
+        loss = model(input_ids=IDS, labels=IDS).loss
+    expected = model(input_ids=seen[0], labels=IDS).loss
+    assert (seen[0] != IDS).any()
+    assert loss == expected
+
+
+def test_protected_tokens_stay_and_are_never_proposed():
+    protected = tuple(range(1, 30))
+    with (
+        embedded(GPT2) as seen,
+        curriculum(GPT2.train(), table_of(GPT2, protected=protected), steps=1, neighbor_rate=1.0),
+    ):
+        GPT2(input_ids=IDS, labels=IDS)
+    stays = IDS < 30
+    assert torch.equal(seen[0][stays], IDS[stays])
+    assert (seen[0][:, 1:][~stays[:, 1:]] >= 30).all()
+
+
+@pytest.mark.parametrize("model", [GPT2, LLAMA], ids=["gpt2", "llama"])
+def test_a_greedy_prediction_is_what_the_model_says_after_the_token_before(model):
+    plain, mixed = inputs_under(model, prediction_rate=1.0, predict="greedy")
+    said = model.eval()(input_ids=IDS).logits.argmax(-1)
+    assert torch.equal(plain, IDS)  # the second pass reads gold
+    assert torch.equal(mixed[:, 1:], said[:, :-1])
+    assert torch.equal(mixed[:, 0], IDS[:, 0])
+
+
+def test_the_second_pass_reads_the_neighbors_that_the_training_pass_reads():
+    first, second = inputs_under(gpt2(), neighbor_rate=0.5, prediction_rate=0.5)
+    neighbors, predictions = (first != IDS), (second != first)
+    assert neighbors.any()
+    assert predictions.any()
+    assert not (neighbors & predictions).any()
+
+
+def test_the_output_layer_sees_only_the_chosen_positions():
+    model, rows = gpt2().train(), []
+    with curriculum(model, steps=1, prediction_rate=0.2) as ours:
+        model.lm_head.register_forward_hook(lambda _, args, out: rows.append(args[0].shape[:-1].numel()))
+        model(input_ids=IDS, labels=IDS)
+        chosen = ours.report()["effective_prediction_rate"] * 44  # of 4 rows of 11 changeable inputs
+    assert rows == [round(chosen), 48]
+
+
+def test_sampled_predictions_follow_the_models_distribution():
+    model = gpt2().train()
+    ids = IDS[:1].expand(4000, -1).contiguous()
+    with torch.no_grad():
+        expected = model(input_ids=IDS[:1]).logits[0, 4].softmax(-1)
+    with embedded(model) as seen, curriculum(model, steps=1, prediction_rate=1.0), torch.no_grad():
+        model(input_ids=ids, labels=ids)
+    shares = torch.bincount(seen[1][:, 5], minlength=VOCAB) / 4000
+    errors = (expected * (1 - expected) / 4000).sqrt()
+    assert ((shares - expected).abs() < 5 * errors).all()  # 61 words, five standard errors
+
+
+def test_in_seq2seq_the_decoder_reads_changed_labels_and_the_encoder_what_it_was_given():
+    source, labels = IDS.flip(1), IDS.clone()
+    labels[0, 3:6] = -100
+    T5.train()
+    with embedded(T5) as seen, curriculum(T5, table_of(T5), steps=1, neighbor_rate=1.0):
+        loss = T5(input_ids=source, labels=labels).loss
+    encoder, decoder = seen
+    own = torch.cat([torch.full((4, 1), -100), labels[:, :-1]], dim=1)
+    assert torch.equal(encoder, source)
+    assert torch.equal(decoder != T5._shift_right(labels), own != -100)
+    assert loss == T5(input_ids=source, decoder_input_ids=decoder, labels=labels).loss
+
+
+def test_in_seq2seq_a_greedy_prediction_is_what_the_decoder_says():
+    T5.train()
+    with embedded(T5) as seen, curriculum(T5, steps=1, prediction_rate=1.0, predict="greedy"):
+        T5(input_ids=IDS, labels=IDS)
+    said = T5.eval()(input_ids=IDS, labels=IDS).logits.argmax(-1)
+    assert torch.equal(seen[-1][:, 1:], said[:, :-1])
+
+
+@pytest.mark.parametrize("make", [gpt2, t5], ids=["gpt2", "t5"])
+@pytest.mark.parametrize(
+    ("k", "options"),
+    [(4, {"neighbor_rate": 0.0}), (0, {"neighbor_rate": 0.5}), (None, {"prediction_rate": 0.0})],
+)
+def test_rate_zero_and_k_zero_are_the_plain_run_bit_for_bit(make, k, options):
+    plain, ours = make(dropout=0.2).train(), make(dropout=0.2).train()
+    torch.manual_seed(5)
+    plain(input_ids=IDS, labels=IDS).loss.backward()
+    after = torch.get_rng_state()
+    torch.manual_seed(5)
+    with curriculum(ours, None if k is None else table_of(ours, k), steps=1, **options):
+        ours(input_ids=IDS, labels=IDS).loss.backward()
+    assert torch.equal(torch.get_rng_state(), after)
+    expected = gradients(plain)
+    assert all(torch.equal(value, expected[name]) for name, value in gradients(ours).items())
+
+
+def test_the_training_pass_draws_its_dropout_as_if_there_were_no_second_pass():
+    model = gpt2(dropout=0.3).train()
+    torch.manual_seed(5)
+    with embedded(model) as seen, curriculum(model, steps=1, prediction_rate=0.5):
+        loss = model(input_ids=IDS, labels=IDS).loss
+    torch.manual_seed(5)
+    assert loss == model(input_ids=seen[1], labels=IDS).loss
+
+
+def test_draws_differ_by_step_micro_step_rank_and_seed_and_by_nothing_else():
+    def first(steps=1, **options):
+        return [ids.tolist() for ids in inputs_under(GPT2, steps, neighbor_rate=0.5, **options)]
+
+    one, two, three, four = first(4, accumulation=2)
+    assert [one, two, three, four] == first(4, accumulation=2)
+    assert len({str(ids) for ids in (one, two, three, four)}) == 4
+    assert first() == [one]
+    assert first(seed=1) != [one] != first(rank=1)
+    torch.manual_seed(99)
+    assert first() == [one]
+
+
+def test_steps_are_counted_in_training_forwards_and_the_last_has_the_end_rate():
+    rates = []
+    model = gpt2()
+    options = {"neighbor_rate": nnrs.Schedule("linear", 0.0, 1.0)}
+    with curriculum(model, table_of(model), steps=3, accumulation=2, **options) as ours:
+        for _ in range(7):
+            model.eval()(input_ids=IDS, labels=IDS)  # not counted
+            model.train()(input_ids=IDS, labels=IDS)
+            rates.append(ours.rates.neighbor)
+    assert rates == [0.0, 0.0, 0.5, 0.5, 1.0, 1.0, 1.0]  # it stays where the last step left it
+
+
+def test_a_restored_state_continues_as_if_nothing_had_happened():
+    def forwards(ours, model, count):
+        with embedded(model) as seen:
+            for _ in range(count):
+                model(input_ids=IDS, labels=IDS)
+        return [ids.tolist() for ids in seen]
+
+    options = {
+        "steps": 6,
+        "accumulation": 2,
+        "neighbor_rate": nnrs.Schedule("linear", 0.2, 0.8),
+        "rule": "prose",
+    }
+    model = gpt2().train()
+    with curriculum(model, table_of(model), **options) as ours:
+        forwards(ours, model, 5)
+        ours.end_evaluation(20.0)
+        state = ours.state_dict()
+        expected = forwards(ours, model, 4)
+    with curriculum(model, table_of(model), **options) as ours:
+        ours.load_state_dict(state)
+        assert ours.policy.temperature > 0.5
+        assert forwards(ours, model, 4) == expected
+
+
+def test_the_temperature_follows_the_perplexities_it_is_told_of():
+    with curriculum(GPT2.train(), table_of(GPT2), steps=1, neighbor_rate=0.5) as ours:
+        GPT2(input_ids=IDS, labels=IDS)
+        ours.end_evaluation(30.0)
+        higher = 0.5 + (0.5 - (2**0.5 - 1))  # better than 61, a uniform model's: up by |τ − (2^τ − 1)|
+        assert ours.policy.temperature == pytest.approx(higher)
+        ours.end_evaluation(40.0)
+        assert ours.policy.temperature == pytest.approx(higher - (higher - (2**higher - 1)))  # worse: down
+
+
+def test_evaluation_generation_and_forwards_without_labels_are_left_alone():
+    model = gpt2()
+    prompt = IDS[:1, :4]
+    expected = model.eval().generate(prompt, max_new_tokens=5, do_sample=False, pad_token_id=0)
+    table = table_of(model)
+    with curriculum(model, table, steps=1, neighbor_rate=1.0, prediction_rate=1.0):
+        model.train()(input_ids=IDS, labels=IDS)
+        with embedded(model) as seen:
+            model.train()(input_ids=IDS)
+            model.eval()(input_ids=IDS, labels=IDS)
+        generated = model.eval().generate(prompt, max_new_tokens=5, do_sample=False, pad_token_id=0)
+    assert all(torch.equal(ids, IDS) for ids in seen)
+    assert torch.equal(generated, expected)
+
+
+def test_after_the_block_the_model_is_as_it_was_even_after_an_error():
+    model = gpt2().train()
+
+    def broken_loop():
+        with curriculum(model, table_of(model), steps=1, neighbor_rate=1.0):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        broken_loop()
+    assert not model._forward_pre_hooks
+    assert not model.lm_head._forward_pre_hooks
+
+
+def test_a_copy_of_the_model_is_left_alone():
+    model = gpt2().train()
+    with curriculum(model, table_of(model), steps=2, neighbor_rate=1.0):
+        model(input_ids=IDS, labels=IDS)
+        average = copy.deepcopy(model)
+        with embedded(average) as seen:
+            average(input_ids=IDS, labels=IDS)
+    assert torch.equal(seen[0], IDS)
+
+
+def test_gradient_checkpointing_gives_equal_gradients():
+    plain, checkpointed = gpt2(dropout=0.2).train(), gpt2(dropout=0.2).train()
+    checkpointed.gradient_checkpointing_enable()
+    options = {"steps": 1, "neighbor_rate": 0.4, "prediction_rate": 0.4}
+    seen = {}
+    for model in (plain, checkpointed):
+        torch.manual_seed(5)
+        with embedded(model) as seen[model], curriculum(model, table_of(model), **options):
+            model(input_ids=IDS, labels=IDS).loss.backward()
+    assert [ids.tolist() for ids in seen[plain]] == [ids.tolist() for ids in seen[checkpointed]]
+    expected = gradients(plain)
+    assert all(torch.equal(value, expected[name]) for name, value in gradients(checkpointed).items())
+
+
+@pytest.mark.parametrize("granularity", ["position", "sequence"])
+def test_a_coarser_granularity_decides_whole_columns_or_rows(granularity):
+    [inputs] = inputs_under(gpt2(), neighbor_rate=0.5, granularity=granularity, seed=2)
+    changed = (inputs != IDS)[:, 1:]
+    shared = (
+        changed.all(0) | ~changed.any(0) if granularity == "position" else changed.all(1) | ~changed.any(1)
+    )
+    assert shared.all()
+    assert 0 < changed.float().mean() < 1
+
+
+def test_the_report_counts_what_was_replaced():
+    model = gpt2().train()
+    with embedded(model) as seen, curriculum(model, table_of(model), steps=2, neighbor_rate=0.5) as ours:
+        for _ in range(2):
+            model(input_ids=IDS, labels=IDS)
+        report = ours.report()
+        assert ours.report()["effective_neighbor_rate"] == 0.0  # counted anew
+    changed = sum(int((ids != IDS).sum()) for ids in seen)
+    assert report["effective_neighbor_rate"] == changed / (2 * 44)
+    assert report["neighbor_rate"] == 0.5
+
+
+class Plain(nn.Module):
+    """A model of one's own, whose forward gives a tuple."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(VOCAB, 8), nn.Linear(8, VOCAB)
+
+    def get_input_embeddings(self):
+        return self.embed
+
+    def forward(self, input_ids, labels=None):
+        logits = self.out(self.embed(input_ids))
+        return logits, labels
+
+
+def test_any_module_with_input_ids_and_labels_will_do_positional_or_not():
+    model = Plain().train()
+    options = {"steps": 1, "prediction_rate": 1.0, "predict": "greedy", "output_layer": model.out}
+    with embedded(model) as seen, curriculum(model, **options):
+        _, labels = model(IDS, IDS)
+    assert labels is IDS
+    assert torch.equal(seen[-1][:, 1:], model(IDS)[0].argmax(-1)[:, :-1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs a rate"),
+        ({"neighbor_rate": 0.1}, "go together"),
+        ({"prediction_rate": 1.1}, "probability"),
+        ({"prediction_rate": 0.1, "predict": "best"}, "unknown way to predict 'best'"),
+        ({"prediction_rate": 0.1, "rule": "pros"}, "Did you mean 'prose'"),
+        ({"prediction_rate": 0.1, "granularity": "word"}, "unknown granularity"),
+        ({"prediction_rate": 0.1, "temperature": 0.0}, "positive and finite"),
+        ({"prediction_rate": 0.1, "steps": 0}, "at least 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message), curriculum(GPT2, **{"steps": 1, **options}):
+        pass
+
+
+def test_a_table_of_another_model_is_refused_and_a_smaller_one_leaves_new_ids_alone():
+    with pytest.raises(ConfigError, match="70 rows, but the model embeds 61"):
+        Curriculum(
+            GPT2, nnrs.NeighborTable.from_vectors(torch.randn(70, 4), k=2), Settings(neighbor_rate=1.0)
+        )
+    small = nnrs.NeighborTable.from_vectors(torch.randn(50, 4), k=2)
+    with embedded(GPT2) as seen, curriculum(GPT2.train(), small, steps=1, neighbor_rate=1.0):
+        GPT2(input_ids=IDS, labels=IDS)
+    assert torch.equal((seen[0] != IDS)[:, 1:], (IDS < 50)[:, 1:])
+
+
+def test_a_model_without_a_known_output_layer_is_refused():
+    with pytest.raises(ConfigError, match="Plain does not say which module makes its logits"):
+        Curriculum(Plain(), None, Settings(prediction_rate=0.1))
+
+
+def test_an_output_layer_that_makes_no_logits_is_refused():
+    model = Plain().train()
+    with (
+        pytest.raises(ConfigError, match="was not used in the model's forward"),
+        curriculum(model, steps=1, prediction_rate=0.5, output_layer=nn.Linear(2, 2)),
+    ):
+        model(IDS, IDS)
+
+
+def test_a_loop_whose_labels_never_reach_the_model_is_told_so():
+    with (
+        pytest.raises(RunError, match="given no labels"),
+        curriculum(GPT2.train(), table_of(GPT2), steps=1, neighbor_rate=0.5),
+    ):
+        GPT2(input_ids=IDS)
+
+
+def test_data_parallel_is_refused():
+    model = gpt2().train()
+    replica = model._replicate_for_data_parallel()
+    with curriculum(model, table_of(model), steps=1, neighbor_rate=0.5):
+        model(input_ids=IDS, labels=IDS)
+        replica = model._replicate_for_data_parallel()
+        with pytest.raises(ConfigError, match="torchrun"):
+            replica(input_ids=IDS, labels=IDS)
