@@ -176,6 +176,12 @@ def test_texts_and_models_are_compared_apart_and_corrected_together():
     assert found.contrasts[1].mean > 0.01
 
 
+def test_a_method_beside_itself_is_nothing_to_compare():
+    static = policy("nnrs", Schedule("static", 0.0, 0.2))
+    runs = [*series("nnrs", 0.0, 3), *series("nnrs", 0.1, 3, policy=static)]
+    assert findings(runs).sentences == findings([]).sentences == [NOTHING]
+
+
 def test_vocabularies_that_differ_are_never_compared():
     small = {"config": {"data": DataConfig(max_vocabulary=100)}}
     assert findings([*series("mle", 0.0, 3), *series("nnrs", 0.0, 3, **small)]).sentences == [NOTHING]

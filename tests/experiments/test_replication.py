@@ -12,15 +12,9 @@ import torch
 from nnrs.experiments.paper import SCHEDULES, plan, printed, published
 from nnrs.experiments.paper_figures import curves
 from nnrs.experiments.prepare import Shelf
-from nnrs.experiments.replication import (
-    as_csv,
-    entries,
-    table1,
-    table1_lines,
-    text_lines,
-    text_table,
-)
+from nnrs.experiments.replication import as_csv, entries, table1, table1_lines
 from nnrs.experiments.store import Result, collect
+from nnrs.experiments.text_tables import text_lines, text_table
 from nnrs.experiments.work import Place, work_on
 from nnrs.grid_directory import GridDirectory
 from nnrs.schedules import Schedule, progress

@@ -48,9 +48,10 @@ def compare(
     """Train methods side by side, and say what is better than what, by how much and how sure. It may be nothing."""
     from nnrs.cli.grid import carry_out
     from nnrs.experiments.compare import plan
-    from nnrs.experiments.findings import findings, pairs_of, reach
+    from nnrs.experiments.findings import findings, reach
     from nnrs.experiments.groups import grouped
     from nnrs.experiments.options import parse_seeds
+    from nnrs.experiments.settings import pairs_of
     from nnrs.experiments.store import collect
 
     check_means()

@@ -79,7 +79,7 @@ def paper(
 
 
 def _print(what: str, results: "list[Result]", format: str, out: Path) -> None:
-    from nnrs.experiments import replication
+    from nnrs.experiments import replication, text_tables
 
     if what == "figures":
         from nnrs.experiments.paper_figures import write_figures
@@ -89,9 +89,9 @@ def _print(what: str, results: "list[Result]", format: str, out: Path) -> None:
         return
     perplexities = what == "table1"
     if format == "table":
-        made = replication.table1(results) if perplexities else replication.text_table(what, results)
+        made = replication.table1(results) if perplexities else text_tables.text_table(what, results)
         for one in made:
             print_wide(one.title, one.columns, one.rows, lines=True)
         return
-    lines = replication.table1_lines(results) if perplexities else replication.text_lines(what, results)
+    lines = replication.table1_lines(results) if perplexities else text_tables.text_lines(what, results)
     print_json(lines) if format == "json" else typer.echo(replication.as_csv(lines), nl=False)

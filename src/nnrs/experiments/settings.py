@@ -1,0 +1,112 @@
+"""What may be compared with what: groups alike in all but their method, and the pairs that were named in advance."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from nnrs.experiments.groups import Group
+from nnrs.run_directory import Json
+
+# METHOD, "What to expect": ours and theirs, on test perplexity, at exponential 0 -> 0.2.
+NAMED_IN_ADVANCE = (
+    ("nnrs", "mle"),
+    ("ss", "mle"),
+    ("ss-nnrs", "ss"),
+    ("nnrs", "unigram"),
+    ("nnrs", "shuffled"),
+    ("nnrs", "tprs"),
+)
+AS_NAMED = {"shape": "exponential", "start": 0.0, "end": 0.2}
+BASELINE = "mle"
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Groups that differ in their method only: one text, one model, one way of training."""
+
+    groups: tuple[Group, ...]
+    name: str  # empty where there is one setting
+
+    def pairs(self) -> list[tuple[Group, Group]]:
+        """The groups to compare: one stands for each method."""
+        chosen = {method: self._stands_for(method) for method in dict.fromkeys(g.method for g in self.groups)}
+        return [(chosen[ours], chosen[theirs]) for ours, theirs in pairs_of(list(chosen))]
+
+    def called(self, group: Group) -> str:
+        """The method, or what tells its groups apart where it has several."""
+        if len(self._of(group.method)) == 1:
+            return group.method
+        told = [text for name, text in group.labels.items() if name not in ("method", "corpus", "model")]
+        named = told if "row" in group.labels else [group.method, *told]  # a row of the paper says its method
+        return " ".join(named) if told else f"{group.method} {group.results[0].group}"
+
+    def choices(self) -> list[str]:
+        """How the one group was chosen that stands for a method with several."""
+        sentences = []
+        for method in dict.fromkeys(group.method for group in self.groups):
+            several, one = self._of(method), self._stands_for(method)
+            if len(several) > 1:
+                named = sum(map(_as_named, several)) == 1
+                how = "the setting named in advance" if named else "the best on validation"
+                ways = f"{method} was trained in {len(several)} ways"
+                sentences.append(f"{ways}; compared is {self.called(one)}, {how}.")
+        return sentences
+
+    def _of(self, method: str) -> list[Group]:
+        return [group for group in self.groups if group.method == method]
+
+    def _stands_for(self, method: str) -> Group:
+        """The group with the rates named in advance, else the best on validation; the test split has no say."""
+        groups = self._of(method)
+        named = [group for group in groups if _as_named(group)]
+        return min(named or groups, key=lambda group: fmean(group.nats("valid").values()))
+
+
+def pairs_of(methods: Sequence[str]) -> list[tuple[str, str]]:
+    """Whom to compare with whom: the pairs named in advance, and methods in none of them with the baseline.
+
+    >>> pairs_of(["mle", "ss", "ss-nnrs", "gsns"])
+    [('ss', 'mle'), ('ss-nnrs', 'ss'), ('gsns', 'mle')]
+    """
+    pairs = [(ours, theirs) for ours, theirs in NAMED_IN_ADVANCE if {ours, theirs} <= {*methods}]
+    baseline = BASELINE if BASELINE in methods else methods[0]
+    compared = {method for pair in pairs for method in pair} | {baseline}
+    return pairs + [(method, baseline) for method in methods if method not in compared]
+
+
+def settings_of_groups(groups: Sequence[Group]) -> list[Setting]:
+    """The groups, those together that can be compared; each setting named by what tells it from the others."""
+    members: dict[str, list[Group]] = {}
+    for group in groups:
+        members.setdefault(json.dumps(_surroundings(group), sort_keys=True), []).append(group)
+    flats = [_flat(_surroundings(some[0])) for some in members.values()]
+    varying = [name for name in flats[0] if len({flat.get(name) for flat in flats}) > 1] if flats else []
+    return [
+        Setting(tuple(some), _name(flat, varying)) for some, flat in zip(members.values(), flats, strict=True)
+    ]
+
+
+def _as_named(group: Group) -> bool:
+    """Whether its rates are those of the contrasts named in advance."""
+    policy = group.results[0].record["config"]["policy"]
+    return all(policy[name] in (None, AS_NAMED) for name in ("prediction_rate", "neighbor_rate"))
+
+
+def _surroundings(group: Group) -> Json:
+    """All that a run depends on but its method and its seed."""
+    record = group.results[0].record
+    parts = {name: record["config"][name] for name in ("data", "model", "optimizer", "training")}
+    parts["data"] = {**parts["data"], "source": record["names"]["corpus"]}
+    return parts
+
+
+def _flat(values: Json) -> dict[str, str]:
+    return {
+        f"{section}.{name}": str(value) for section, part in values.items() for name, value in part.items()
+    }
+
+
+def _name(flat: dict[str, str], varying: Sequence[str]) -> str:
+    bare = ("data.source", "model.kind")  # which need no name beside the value
+    return ", ".join(flat[name] if name in bare else f"{name} {flat[name]}" for name in varying)
