@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ from nnrs.neighbors.cache import cache_path, fingerprint_of
 from nnrs.neighbors.probabilities import neighbor_probabilities, pick
 from nnrs.neighbors.search import nearest
 from nnrs.run_directory import write_atomically
+
+if TYPE_CHECKING:
+    from nnrs.neighbors.subword import Tokenizer
 
 FORMAT = "nnrs-neighbors-1"
 WORTH_CACHING = 2_000  # words; a smaller table is made faster than it is read
@@ -50,9 +54,10 @@ class NeighborTable:
     @classmethod
     def from_vectors(
         cls,
-        vectors: Float[Tensor, "vocab dim"] | Float[np.ndarray, "vocab dim"],
+        vectors: Float[Tensor, "vocab dim"] | Float[np.ndarray, "vocab dim"] | Path | str,
         k: int | None = None,
         *,
+        tokenizer: "Tokenizer | None" = None,
         protected: Iterable[int] = (),
         groups: Int[Tensor, " vocab"] | None = None,
         backend: str = "exact",
@@ -64,12 +69,24 @@ class NeighborTable:
         group (case variants, say) are not each other's. `k` defaults to round(log2 V). The search runs on
         `device`, by default where the vectors are; the table comes back where the vectors are.
 
+        With a `tokenizer` the rows are its tokens, and only like is near like: see `nnrs.neighbors.subword`. Then
+        `vectors` may also be the path of a file of word vectors.
+
         >>> table = NeighborTable.from_vectors(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]), k=1)
         >>> table.ids.tolist(), table.similarities.tolist()
         ([[1], [2], [1]], [[0.6000000238418579], [0.800000011920929], [0.800000011920929]])
         """
+        if tokenizer is not None or isinstance(vectors, Path | str):
+            from nnrs.neighbors.subword import table_from_vectors  # which itself makes a NeighborTable
+
+            if tokenizer is None or groups is not None or backend != "exact":
+                raise ConfigError(
+                    "vectors from a file are for a tokenizer's tokens, without groups or backend: "
+                    "from_vectors(path, tokenizer=tokenizer, k=...)."
+                )
+            return table_from_vectors(vectors, tokenizer, k, protected, device)
         rows = torch.as_tensor(vectors).detach().float()
-        candidates = _candidates(rows, protected)
+        candidates = candidates_among(rows, protected)
         k = checked_k(k, candidates)
         if k == 0:
             return NeighborTable(
@@ -84,6 +101,24 @@ class NeighborTable:
 
         table = make() if len(rows) < WORTH_CACHING else load_or_make(made_from, make)
         return table.to(rows.device)
+
+    @classmethod
+    def from_model(
+        cls,
+        model: Any,
+        tokenizer: "Tokenizer",
+        k: int | None = None,
+        *,
+        protected: Iterable[int] = (),
+        device: torch.device | str | None = None,
+    ) -> "NeighborTable":
+        """For a Hugging Face model's tokens, by its input embeddings; see `nnrs.neighbors.subword`.
+
+        The weights are only read. `k` defaults to round(log2 V); the search runs on `device`, by default the model's.
+        """
+        from nnrs.neighbors.subword import table_from_embeddings  # which itself makes a NeighborTable
+
+        return table_from_embeddings(model, tokenizer, k, protected, device)
 
     @classmethod
     def from_transitions(
@@ -218,7 +253,7 @@ def fill_empty(ids: Int[Tensor, "vocab k"], similarities: Float[Tensor, "vocab k
     return torch.where(similarities == -torch.inf, own, ids)
 
 
-def _candidates(rows: Float[Tensor, "vocab dim"], protected: Iterable[int]) -> Bool[Tensor, " vocab"]:
+def candidates_among(rows: Float[Tensor, "vocab dim"], protected: Iterable[int]) -> Bool[Tensor, " vocab"]:
     """Which words have a vector and are not protected."""
     candidates = (rows != 0).any(-1) & rows.isfinite().all(-1)
     for word in protected:

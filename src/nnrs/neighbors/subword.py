@@ -1,0 +1,290 @@
+"""Neighbors for a tokenizer's pieces: like for like, and none for what is not a word or a part of one.
+
+A piece's neighbors share its leading space, its case and its script: ` Markets` may become ` Stocks`, never `stocks`
+or ` рынки`. Special, added, byte and digit tokens are protected, and blanks: a line break is to them what `<eos>` is to
+words.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nnrs.embeddings import read_vectors
+from nnrs.errors import ConfigError
+from nnrs.neighbors.cache import fingerprint_of
+from nnrs.neighbors.search import nearest
+from nnrs.neighbors.table import (
+    WORTH_CACHING,
+    NeighborTable,
+    candidates_among,
+    checked_k,
+    fill_empty,
+    load_or_make,
+)
+
+FORMAT = "nnrs-subword-1"
+BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+HUBS_SHOWN = 5
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """What is asked of a tokenizer; those of transformers have it."""
+
+    def __len__(self) -> int: ...
+
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        """The vocabulary's entries with these ids, as they are stored."""
+
+    def get_added_vocab(self) -> dict[str, int]:
+        """What was added to the vocabulary that was learned, special tokens or not."""
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        """The ids of tokens that stand for no text."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One entry of a vocabulary: the text it stands for, its leading space included; and why it is protected."""
+
+    text: str
+    begins_word: bool
+    protection: str = ""  # special | byte | digit | blank; nothing where it may be replaced
+
+    @property
+    def kind(self) -> tuple[bool, str, str]:
+        """What a neighbor must share."""
+        return self.begins_word, case_of(self.text), script_of(self.text)
+
+
+def pieces_of(tokenizer: Tokenizer) -> list[Piece]:
+    """Every entry of the tokenizer's vocabulary, read as byte-level, SentencePiece, WordPiece or plain words."""
+    entries = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+    read = _reading_of(entries)
+    return [
+        Piece(entry or "", False, "special") if number in special or not entry else read(entry)
+        for number, entry in enumerate(entries)
+    ]
+
+
+def case_of(text: str) -> str:
+    """Lower, Title, UPPER, Mixed, or nothing where no letter has a case.
+
+    >>> [case_of(text) for text in (" market", " Market", "NATO", " iPhone", "市场", ",")]
+    ['lower', 'title', 'upper', 'mixed', '', '']
+    """
+    letters = [letter for letter in text if letter.lower() != letter.upper()]
+    if not letters:
+        return ""
+    large = [letter.isupper() for letter in letters]
+    if not any(large):
+        return "lower"
+    if large[0] and not any(large[1:]):
+        return "title"
+    return "upper" if all(large) else "mixed"
+
+
+def script_of(text: str) -> str:
+    """The scripts of the letters, by their Unicode names.
+
+    >>> [script_of(text) for text in (" naïve", "рынок", "市场", "...")]
+    ['LATIN', 'CYRILLIC', 'CJK', '']
+    """
+    return "+".join(sorted({_script(letter) for letter in text if letter.isalpha()}))
+
+
+@cache
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "UNKNOWN").split()[0]
+
+
+def table_from_embeddings(
+    model: Any,
+    tokenizer: Tokenizer,
+    k: int | None = None,
+    protected: Iterable[int] = (),
+    device: torch.device | str | None = None,
+) -> NeighborTable:
+    """The nearest by cosine among a model's input embeddings, their mean taken off; the decoder's, if it has one."""
+    if not hasattr(model, "get_input_embeddings"):
+        raise ConfigError(
+            f"{type(model).__name__} has no get_input_embeddings(). Use NeighborTable.from_vectors(weights, k=...)."
+        )
+    pairs = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    owner = model.get_decoder() if pairs else model
+    weights = owner.get_input_embeddings().weight.detach()
+    if not weights.is_floating_point():
+        raise ConfigError(
+            f"the input embeddings are {weights.dtype}: quantised ones have no cosine. Make the table from the "
+            "model before it is quantised."
+        )
+    return _table(weights, tokenizer, k, protected, centred=True, device=device)
+
+
+def table_from_vectors(
+    vectors: Float[Tensor, "rows dim"] | Float[np.ndarray, "rows dim"] | Path | str,
+    tokenizer: Tokenizer,
+    k: int | None = None,
+    protected: Iterable[int] = (),
+    device: torch.device | str | None = None,
+) -> NeighborTable:
+    """The nearest by cosine among given vectors; a file of word vectors serves the pieces that begin a word."""
+    rows = _read(vectors, tokenizer) if isinstance(vectors, Path | str) else torch.as_tensor(vectors).detach()
+    return _table(rows, tokenizer, k, protected, centred=False, device=device)
+
+
+def _read(path: Path | str, tokenizer: Tokenizer) -> Float[Tensor, "rows dim"]:
+    pieces = pieces_of(tokenizer)
+    words = [n for n, piece in enumerate(pieces) if piece.begins_word and not piece.protection]
+    found = read_vectors(path, [pieces[n].text.strip() for n in words]).vectors
+    vectors = found.new_zeros(len(pieces), found.shape[1])
+    vectors[words] = found
+    return vectors
+
+
+def _table(
+    vectors: Float[Tensor, "rows dim"],
+    tokenizer: Tokenizer,
+    k: int | None,
+    protected: Iterable[int],
+    *,
+    centred: bool,
+    device: torch.device | str | None,
+) -> NeighborTable:
+    if len(tokenizer) > len(vectors):
+        raise ConfigError(
+            f"the tokenizer has {len(tokenizer):,} tokens, but there are vectors for {len(vectors):,}. "
+            "Call model.resize_token_embeddings(len(tokenizer)) first."
+        )
+    kinds = _kind_numbers(pieces_of(tokenizer), len(vectors))
+    kinds[~candidates_among(vectors, protected).cpu()] = -1
+    k = checked_k(k, kinds >= 0)
+    made_from = fingerprint_of(FORMAT, k, int(centred), vectors, kinds)
+
+    def make() -> NeighborTable:
+        ids, similarities = _nearest_of_a_kind(
+            vectors.to(device or vectors.device), kinds, k, centred=centred
+        )
+        return NeighborTable(fill_empty(ids, similarities), similarities, made_from)
+
+    return make() if len(vectors) < WORTH_CACHING else load_or_make(made_from, make)
+
+
+def _kind_numbers(pieces: Sequence[Piece], rows: int) -> Int[Tensor, " rows"]:
+    """A number for each row, shared by pieces of one kind; -1 for what is protected or no piece at all."""
+    numbers: dict[tuple[bool, str, str], int] = {}
+    found = [-1 if piece.protection else numbers.setdefault(piece.kind, len(numbers)) for piece in pieces]
+    return torch.tensor([*found, *[-1] * (rows - len(found))])
+
+
+@torch.no_grad()
+def _nearest_of_a_kind(
+    vectors: Float[Tensor, "rows dim"], kinds: Int[Tensor, " rows"], k: int, *, centred: bool
+) -> tuple[Int[Tensor, "rows k"], Float[Tensor, "rows k"]]:
+    """Each row's neighbors among the rows of its kind; slots without one are at -inf."""
+    ids = torch.zeros(len(vectors), k, dtype=torch.int64)
+    similarities = torch.full((len(vectors), k), -torch.inf)
+    where = kinds.to(vectors.device)
+    middle = (
+        vectors[where >= 0].float().mean(0) if centred and k else vectors.new_zeros((), dtype=torch.float32)
+    )
+    for kind in range(int(kinds.max()) + 1 if k else 0):
+        rows = vectors[where == kind].float() - middle
+        members = (kinds == kind).nonzero().squeeze(1)
+        slots = min(k, len(members) - 1)
+        if slots < 1:
+            continue
+        found = nearest(rows, slots, candidates=(rows != 0).any(-1).cpu())
+        ids[members, :slots] = members[found.ids.cpu()]
+        similarities[members, :slots] = found.similarities.cpu()
+    return ids, similarities
+
+
+@dataclass(frozen=True)
+class Report:
+    """Which of a vocabulary's pieces have neighbors, why others have none, and whom everyone names."""
+
+    tokens: int
+    covered: int
+    protected: dict[str, int]
+    hubs: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        kept = ", ".join(f"{count:,} {why}" for why, count in sorted(self.protected.items())) or "none"
+        alone = self.tokens - self.covered - sum(self.protected.values())
+        hubs = ", ".join(f"{text!r} in {count:,} rows" for text, count in self.hubs)
+        return (
+            f"neighbors for {self.covered:,} of {self.tokens:,} tokens ({self.covered / max(self.tokens, 1):.1%}); "
+            f"protected: {kept}; without a vector or a peer: {alone:,}; hubs: {hubs or 'none'}"
+        )
+
+
+def report(table: NeighborTable, tokenizer: Tokenizer) -> Report:
+    """How much of the tokenizer's vocabulary the table covers, and its hubs."""
+    pieces = pieces_of(tokenizer)
+    protected = Counter(piece.protection for piece in pieces if piece.protection)
+    hubs = tuple((pieces[number].text, count) for number, count in table.hubs(HUBS_SHOWN))
+    return Report(len(pieces), int(table.replaceable[: len(pieces)].sum()), dict(protected), hubs)
+
+
+Reader = Callable[[str], Piece]
+
+
+def _reading_of(entries: Iterable[str | None]) -> Reader:
+    """How this vocabulary writes a leading space."""
+    starts = {entry[0] for entry in entries if entry}
+    doubles = {entry[:2] for entry in entries if entry}
+    if "Ġ" in starts:
+        return _byte_level
+    if "▁" in starts:
+        return _sentence_piece
+    return _word_piece if "##" in doubles else lambda entry: _piece(entry, begins_word=True)
+
+
+def _byte_level(entry: str) -> Piece:
+    """An entry of GPT-2's kind, whose characters stand for bytes."""
+    try:
+        text = bytes(_byte_of()[letter] for letter in entry).decode()
+    except (KeyError, UnicodeDecodeError):  # a part of a character
+        return Piece(entry, False, "byte")
+    return _piece(text, begins_word=text.startswith(" "))
+
+
+def _sentence_piece(entry: str) -> Piece:
+    text = entry.replace("▁", " ")
+    return _piece(text, begins_word=text.startswith(" "))
+
+
+def _word_piece(entry: str) -> Piece:
+    return _piece(entry.removeprefix("##"), begins_word=not entry.startswith("##"))
+
+
+def _piece(text: str, *, begins_word: bool) -> Piece:
+    protection = ""
+    if BYTE.fullmatch(text):
+        protection = "byte"
+    elif not text.strip():
+        protection = "blank"
+    elif any(letter.isnumeric() for letter in text):
+        protection = "digit"
+    return Piece(text, begins_word, protection)
+
+
+@cache
+def _byte_of() -> dict[str, int]:
+    """The byte that each character stands for: itself where it can be printed, else one from 256 on, in order."""
+    printed = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printed]
+    return {chr(byte): byte for byte in printed} | {chr(256 + n): byte for n, byte in enumerate(others)}

@@ -1,0 +1,172 @@
+"""Subword tables: like for like, nothing special, and the same table from the cache."""
+
+import pytest
+import torch
+from tests.integrations.tiny import gpt2, t5
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+import nnrs
+from nnrs.errors import ConfigError
+from nnrs.neighbors.subword import _byte_of, pieces_of, report
+
+WORDS = [
+    " market",
+    " stock",
+    " trade",
+    " Market",
+    " Stock",
+    "market",
+    "stock",
+    "NATO",
+    "USA",
+    " рынок",
+    " цена",
+]
+OTHERS = [" 1990", "4th", "\n", ".", "!", "市", "场"]
+
+
+def byte_level(extra=()):
+    """A tokenizer of GPT-2's kind with these words, one entry that is half a character, and special tokens."""
+    letter = {byte: character for character, byte in _byte_of().items()}
+    entries = ["".join(letter[byte] for byte in word.encode()) for word in [*WORDS, *OTHERS]]
+    entries.append(letter["é".encode()[0]])
+    return fast(entries, extra)
+
+
+def sentence_piece():
+    return fast([word.replace(" ", "▁") for word in [*WORDS, *OTHERS]] + ["<0x0A>"])
+
+
+def fast(entries, extra=()):
+    vocabulary = {entry: number for number, entry in enumerate([*entries, "<unk>"])}
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", eos_token="<eos>")
+    tokenizer.add_tokens(list(extra))
+    return tokenizer
+
+
+def neighbors_of(table, number):
+    return {other for other, _, _ in table.row(number, 1.0)}
+
+
+@pytest.mark.parametrize("make", [byte_level, sentence_piece])
+def test_pieces_are_read_back_with_their_leading_space(make):
+    pieces = pieces_of(make())
+    assert [piece.text for piece in pieces[: len(WORDS)]] == WORDS
+    assert [piece.begins_word for piece in pieces[: len(WORDS)]] == [word.startswith(" ") for word in WORDS]
+
+
+@pytest.mark.parametrize("make", [byte_level, sentence_piece])
+def test_special_added_byte_digit_and_blank_tokens_are_protected(make):
+    pieces = pieces_of(make())
+    protected = {piece.text: piece.protection for piece in pieces if piece.protection}
+    half = "<0x0A>" if make is sentence_piece else "Ã"
+    assert protected == {
+        " 1990": "digit",
+        "4th": "digit",
+        "\n": "blank",
+        half: "byte",
+        "<unk>": "special",
+        "<eos>": "special",
+    }
+    assert pieces_of(byte_level(extra=["brandnew"]))[-1] == pieces[-1].__class__("brandnew", False, "special")
+
+
+def test_a_word_piece_vocabulary_marks_what_continues_a_word():
+    pieces = pieces_of(fast(["market", "##s", "1990"]))
+    assert [(piece.text, piece.begins_word, piece.protection) for piece in pieces[:3]] == [
+        ("market", True, ""),
+        ("s", False, ""),
+        ("1990", True, "digit"),
+    ]
+
+
+def test_neighbors_share_leading_space_case_and_script_and_every_peer_is_found():
+    tokenizer = byte_level()
+    table = nnrs.NeighborTable.from_vectors(torch.randn(len(tokenizer), 6), tokenizer=tokenizer, k=5)
+    peers = [{0, 1, 2}, {3, 4}, {5, 6}, {7, 8}, {9, 10}, {14, 15}, {16, 17}]  # WORDS, then . ! and 市 场
+    for group in peers:
+        assert all(neighbors_of(table, number) == group - {number} for number in group)
+    alone = set(range(len(tokenizer))) - set().union(*peers)
+    assert not table.replaceable[list(alone)].any()
+
+
+def test_neighbors_are_the_nearest_once_the_mean_is_taken_off():
+    model = gpt2()
+    tokenizer = fast([f" w{letter}" for letter in "abcdefghijkl"])  # plain words: all of one kind
+    weights = model.get_input_embeddings().weight
+    weights.data += 5.0  # a common offset, which plain cosine would take for likeness
+    table = nnrs.NeighborTable.from_model(model, tokenizer, k=3)
+    rows = weights.detach()[:12]
+    rows = rows - rows.mean(0)
+    cosines = torch.nn.functional.cosine_similarity(rows[:, None], rows[None], dim=-1).fill_diagonal_(-2)
+    assert torch.equal(table.ids[:12], cosines.topk(3).indices)
+    torch.testing.assert_close(table.similarities[:12], cosines.topk(3).values)
+    assert not table.replaceable[12:].any()  # <unk>, <eos>, and rows that the tokenizer has no token for
+
+
+def test_a_table_is_made_from_the_decoders_embeddings_and_only_reads_them():
+    model, tokenizer = t5(), byte_level()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    table = nnrs.NeighborTable.from_model(model, tokenizer, k=2, protected=[0])
+    assert table.vocab_size == 61
+    assert neighbors_of(table, 1) == {2}
+    assert not table.replaceable[0]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_word_vectors_from_a_file_serve_the_pieces_that_begin_a_word(tmp_path):
+    path = tmp_path / "vectors.txt"
+    path.write_text("market 1 0\nstock 0.9 0.1\ntrade 0 1\nNATO 1 1\nUSA 1 1\n")
+    table = nnrs.NeighborTable.from_vectors(str(path), tokenizer=byte_level(), k=1)
+    assert [neighbors_of(table, number) for number in (0, 1, 2)] == [{1}, {0}, {1}]
+    assert neighbors_of(table, 3) == {4}  # ` Market` and ` Stock`, by their lower case
+    assert not table.replaceable[5:9].any()  # `market`, `stock`, `NATO` and `USA` go on with a word
+
+
+def test_a_large_table_is_kept_by_its_weights_and_tokens(tmp_path, monkeypatch):
+    monkeypatch.setenv("NNRS_CACHE", str(tmp_path))
+    tokenizer, vectors = byte_level(), torch.randn(2_000, 4)
+    first, second = (nnrs.NeighborTable.from_vectors(vectors, tokenizer=tokenizer, k=2) for _ in range(2))
+    assert len(list(tmp_path.iterdir())) == 1
+    assert torch.equal(first.ids, second.ids)
+    nnrs.NeighborTable.from_vectors(vectors + 1, tokenizer=tokenizer, k=2)
+    nnrs.NeighborTable.from_vectors(vectors, tokenizer=byte_level(extra=["new"]), k=2)
+    nnrs.NeighborTable.from_vectors(vectors, tokenizer=tokenizer, k=3)
+    assert len(list(tmp_path.iterdir())) == 3  # a token that is added, and protected, changes no row
+
+
+def test_the_report_counts_what_is_covered_and_names_the_hubs():
+    tokenizer = byte_level()
+    vectors = torch.zeros(len(tokenizer), 2)
+    vectors[:3] = torch.tensor([[1.0, 0.1], [1.0, 0.0], [1.0, -0.1]])
+    found = report(nnrs.NeighborTable.from_vectors(vectors, tokenizer=tokenizer, k=1), tokenizer)
+    assert (found.tokens, found.covered) == (21, 3)
+    assert found.hubs[0] == (" stock", 2)
+    assert str(found).startswith(
+        "neighbors for 3 of 21 tokens (14.3%); protected: 1 blank, 1 byte, 2 digit, 2 special; "
+        "without a vector or a peer: 12; hubs: ' stock' in 2 rows"
+    )
+
+
+def test_what_has_no_table_is_refused():
+    with pytest.raises(ConfigError, match="21 tokens, but there are vectors for 20"):
+        nnrs.NeighborTable.from_vectors(torch.randn(20, 2), tokenizer=byte_level())
+    with pytest.raises(ConfigError, match="tokenizer=tokenizer"):
+        nnrs.NeighborTable.from_vectors("vectors.txt")
+    with pytest.raises(ConfigError, match="Linear has no get_input_embeddings"):
+        nnrs.NeighborTable.from_model(torch.nn.Linear(2, 2), byte_level())
+    quantised = gpt2()
+    quantised.get_input_embeddings().weight = torch.nn.Parameter(
+        torch.zeros(61, 16, dtype=torch.int8), requires_grad=False
+    )
+    with pytest.raises(ConfigError, match="quantised"):
+        nnrs.NeighborTable.from_model(quantised, byte_level())
+
+
+def test_characters_stand_for_bytes_as_in_gpt2s_vocabulary():
+    assert _byte_of()["Ġ"] == 0x20
+    assert _byte_of()["Ċ"] == 0x0A
+    assert sorted(_byte_of().values()) == list(range(256))
