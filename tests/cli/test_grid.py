@@ -332,11 +332,11 @@ def kill_at_random(begin, file, out, kills, seed):
             if victim == process.pid:
                 process.wait()
     if process.poll() is None:
-        process.wait(timeout=300)
+        process.wait(timeout=900)
     while process.returncode:
         assert process.returncode in (2, -signal.SIGKILL)
         process = begin(file, out, "--jobs", "2")
-        process.wait(timeout=300)
+        process.wait(timeout=900)
     return killed
 
 
@@ -358,10 +358,10 @@ def test_a_grid_killed_at_random_moments_ends_with_the_results_of_an_unbroken_on
 def test_twelve_runs_killed_twenty_times_end_with_the_results_of_an_unbroken_grid(begin, long_text, tmp_path):
     methods = '["mle", "ss", "nnrs", "ss-nnrs"]'
     file = write_grid(tmp_path / "grid.toml", long_text, epochs=3, methods=methods, seeds="1-3")
-    unbroken = begin(file, tmp_path / "unbroken", "--jobs", "2")
-    assert unbroken.wait(timeout=300) == 0
-    killed = kill_at_random(begin, file, tmp_path / "out", kills=20, seed=20)
+    broken, unbroken = tmp_path / "broken" / "out", tmp_path / "unbroken" / "out"
+    assert begin(file, unbroken, "--jobs", "2").wait(timeout=900) == 0
+    killed = kill_at_random(begin, file, broken, kills=20, seed=20)
     assert sum(killed.values()) == 20
     assert min(killed.values()) >= 3, killed
-    assert len(results_of(tmp_path / "out")) == 12
-    assert_like_unbroken(tmp_path / "out", tmp_path / "unbroken")
+    assert len(results_of(broken)) == 12
+    assert_like_unbroken(broken, unbroken)

@@ -128,21 +128,15 @@ def _left(progress: "Progress") -> str:
 
 def _report(results: "list[Result]", title: str, out: Path) -> None:
     """A row for each configuration, over its seeds."""
-    from statistics import mean, stdev
+    from nnrs.experiments.groups import Spread, grouped
 
-    groups: dict[str, list[Result]] = {}
-    for result in results:
-        groups.setdefault(result.group, []).append(result)
     names = list(dict.fromkeys(name for result in results for name in result.labels))
     rows = []
-    for group in groups.values():
-        labels = [group[0].labels.get(name, "") for name in names]
-        cells = []
-        for split in ("valid", "test"):
-            values = [result.record[f"{split}_perplexity"] for result in group]
-            cells.append(f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else ""))
-        effective = mean(result.record["effective"]["all"] for result in group)
-        rows.append((*labels, str(len(group)), *cells, f"{effective:.3f}"))
+    for group in grouped(results):
+        replaced = Spread.of([result.record["effective"]["all"] for result in group.results])
+        cells = [group.labels.get(name, "") for name in names] + [str(len(group.results))]
+        cells += [str(group.perplexity(split)) for split in ("valid", "test")]
+        rows.append([*cells, f"{replaced.mean:.3f}"])
     columns = (*names, "seeds", "valid", "test", "replaced")
     print_table(f"{title}: perplexity, lower is better; mean ± sd over seeds", columns, rows)
     note(f"runs and results in {out}; as a table: nnrs results {out} --format csv")

@@ -3,10 +3,12 @@
 A result speaks for itself: it names no path of the machine it was made on, and nothing that reads it needs the model.
 """
 
+import gc
 import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -149,7 +151,11 @@ def collect(source: Path | str) -> list[Result]:
 
     Runs that are not finished are left out, unless one was named itself.
     """
-    path = Path(source)
+    with _without_collector():
+        return _collected(Path(source))
+
+
+def _collected(path: Path) -> list[Result]:
     if path.suffix == ".jsonl":
         return list(_of_lines(path))
     grid = GridDirectory(path)
@@ -165,6 +171,18 @@ def collect(source: Path | str) -> list[Result]:
     if not runs:
         return [_of_run(RunDirectory.open(path))]
     return [_of_run(run) for run in runs if run.summary() is not None]
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Python's garbage collector would go through thousands of results again and again as they come in."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def signature_parts(signature: str) -> dict[str, str]:

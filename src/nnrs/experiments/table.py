@@ -5,7 +5,8 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from nnrs.experiments.store import Result, signature_parts
+from nnrs.experiments.groups import score_key
+from nnrs.experiments.store import Result
 
 
 def flat_row(result: Result) -> dict[str, Any]:
@@ -24,10 +25,7 @@ def flat_row(result: Result) -> dict[str, Any]:
         row[name] = record[name]
     for kind in ("dose", "effective"):
         row |= {f"{kind}_{name}": value for name, value in record[kind].items()}
-    for score in result.scores:
-        parts = signature_parts(score["signature"])
-        told = [parts[name] for name in ("split", "decode") if name in parts]
-        row["|".join([score["metric"], *told])] = score["value"]
+    row |= {score_key(score["metric"], score["signature"]): score["value"] for score in result.scores}
     row["train_seconds"] = record["timing"]["train_seconds"]
     return {**row, "signature": record["signature"], "command": record["command"]}
 
