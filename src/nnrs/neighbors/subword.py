@@ -1,8 +1,7 @@
 """Neighbors for a tokenizer's pieces: like for like, and none for what is not a word or a part of one.
 
 A piece's neighbors share its leading space, its case and its script: ` Markets` may become ` Stocks`, never `stocks`
-or ` рынки`. Special, added, byte and digit tokens are protected, and blanks: a line break is to them what `<eos>` is to
-words.
+or ` рынки`. Special, added, byte and digit tokens are protected, and blanks: a line break is like `<eos>`.
 """
 
 import re

@@ -1,0 +1,101 @@
+"""The curriculum as a Lightning callback (extra `lightning`)."""
+
+import math
+from typing import Any
+
+from torch import nn
+
+from nnrs.errors import ConfigError
+from nnrs.integrations.curriculum import Curriculum, Settings
+from nnrs.neighbors.table import NeighborTable
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError:
+    raise ConfigError(
+        "nnrs.integrations.lightning needs lightning. Install it with: pip install 'nnrs[lightning]'"
+    ) from None
+
+
+class InputCurriculum(Callback):
+    """Replaces training inputs of a module's language model; the settings are those of `Settings`.
+
+    `model` names the attribute of your LightningModule that is called with `input_ids` and `labels`. The validation
+    loss that you log as `monitor` moves the temperature. The state is part of Lightning's checkpoints.
+    """
+
+    def __init__(
+        self,
+        table: NeighborTable | None = None,
+        *,
+        model: str = "model",
+        monitor: str = "val_loss",
+        **settings: Any,
+    ) -> None:
+        self.table, self.model, self.monitor = table, model, monitor
+        self.settings = Settings(**settings)
+        self.settings.policy(table)  # what does not fit together is refused here
+        self.curriculum: Curriculum | None = None
+        self._steps = 1
+        self._restored: dict[str, Any] | None = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Attach the hook, and continue where a checkpoint left off."""
+        self._detach()  # of a run that ended in an error
+        model = getattr(pl_module, self.model, None)
+        if not isinstance(model, nn.Module):
+            raise ConfigError(
+                f"{type(pl_module).__name__} has no module '{self.model}'. "
+                "Pass model=, the name of the attribute that is called with input_ids and labels."
+            )
+        steps = trainer.estimated_stepping_batches
+        if steps == math.inf:
+            raise ConfigError("a curriculum needs an end: give the Trainer max_steps or max_epochs.")
+        self._steps = int(steps)
+        self.curriculum = Curriculum(model, self.table, self.settings)
+        if self._restored:
+            self.curriculum.load_state_dict(self._restored)
+        self._restored = None
+        self.curriculum.attach()
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Set the rates of this optimizer step; the batches that it accumulates share them."""
+        ours, step = self.curriculum, trainer.global_step
+        if ours and (step != ours.step or ours.micro_step == 0):
+            ours.begin_step(step, self._steps)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """See that the batch was one of ours."""
+        if self.curriculum:
+            self.curriculum.check_it_acts()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Move the temperature; Lightning's trial of the validation loop is no news."""
+        loss = trainer.callback_metrics.get(self.monitor)
+        if self.curriculum and loss is not None and not trainer.sanity_checking:
+            self.curriculum.end_evaluation(math.exp(min(float(loss), 700.0)))
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave the model as it was."""
+        self._detach()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Leave the model as it was."""
+        self._detach()
+
+    def state_dict(self) -> dict[str, Any]:
+        """For Lightning's checkpoint."""
+        return self.curriculum.state_dict() if self.curriculum else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """From Lightning's checkpoint, before training starts."""
+        self._restored = state_dict
+
+    def _detach(self) -> None:
+        if self.curriculum:
+            self.curriculum.detach()
+        self.curriculum = None

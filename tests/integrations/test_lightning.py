@@ -1,0 +1,112 @@
+"""The curriculum under Lightning: rates by its steps, temperature by its validation, exact resumption."""
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from tests.integrations.tiny import VOCAB, embedded, gpt2, table_of
+from torch.utils.data import DataLoader
+
+import nnrs
+from nnrs.errors import ConfigError, RunError
+from nnrs.integrations.lightning import InputCurriculum
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:.*is smaller than the logging interval"),
+    pytest.mark.filterwarnings("ignore:.*`isinstance.*LeafSpec"),
+    pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec"),
+    pytest.mark.filterwarnings("ignore:.*exists and is not empty"),
+    pytest.mark.filterwarnings("ignore:Found .* module.*in eval mode"),
+]
+ROWS = torch.randint(1, VOCAB, (24, 8), generator=torch.Generator().manual_seed(1))
+
+
+class Language(LightningModule):
+    def __init__(self, labels=True):
+        super().__init__()
+        self.model, self.labels = gpt2(dropout=0.2), labels
+
+    def training_step(self, batch, index):
+        if self.labels:
+            return self.model(input_ids=batch, labels=batch).loss
+        return self.model(input_ids=batch).logits.mean()
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", self.model(input_ids=batch, labels=batch).loss)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.5)
+
+
+def fit(folder, callback, module, resume=None, **options):
+    torch.manual_seed(7)  # for dropout: making the model has set it too
+    settings = {"max_steps": 6, "accumulate_grad_batches": 2, "val_check_interval": 4, **options}
+    trainer = Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+        callbacks=[callback, ModelCheckpoint(folder, every_n_train_steps=3, save_top_k=-1)],
+        **settings,
+    )
+    with embedded(module.model) as seen:
+        trainer.fit(
+            module, DataLoader(ROWS, 4), DataLoader(ROWS[:4], 4), ckpt_path=resume, weights_only=False
+        )
+    return module, [ids for ids in seen if len(ids) == 4]
+
+
+class Watched(InputCurriculum):
+    """Notes rate and temperature of each batch."""
+
+    def on_train_batch_end(self, trainer, *rest):
+        super().on_train_batch_end(trainer, *rest)
+        ours = self.curriculum
+        self.seen = [*getattr(self, "seen", []), (ours.step, ours.rates.neighbor, ours.policy.temperature)]
+
+
+def rising(table):
+    return Watched(table, neighbor_rate=nnrs.Schedule("linear", 0.0, 0.5), rule="effective")
+
+
+def test_rates_follow_lightnings_steps_and_the_hook_goes_when_training_ends(tmp_path):
+    module = Language()
+    callback = rising(table_of(module.model))
+    fit(tmp_path, callback, module)
+    assert [step for step, _, _ in callback.seen] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert [rate for _, rate, _ in callback.seen[::2]] == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
+    assert callback.seen[0][2] != callback.seen[-1][2]  # validation has moved it
+    assert not module.model._forward_pre_hooks
+
+
+def test_rate_zero_is_the_plain_run_bit_for_bit(tmp_path):
+    module = Language()
+    ours, _ = fit(tmp_path / "a", InputCurriculum(table_of(module.model), neighbor_rate=0.0), module)
+    plain, _ = fit(tmp_path / "b", ModelCheckpoint(tmp_path), Language())
+    expected = plain.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in ours.state_dict().items())
+
+
+def test_a_resumed_run_continues_as_an_unbroken_one(tmp_path):
+    module = Language()
+    whole = rising(table_of(module.model))
+    _, unbroken = fit(tmp_path, whole, module)
+    [checkpoint] = tmp_path.glob("*step=3.ckpt")
+    rest = rising(table_of(Language().model))
+    _, resumed = fit(tmp_path, rest, Language(), resume=checkpoint)
+    assert rest.seen == whole.seen[6:]
+    ours, theirs = ([ids.tolist() for ids in seen[-6:]] for seen in (unbroken, resumed))
+    assert ours == theirs
+
+
+def test_what_cannot_be_is_refused(tmp_path):
+    module = Language()
+    table = table_of(module.model)
+    with pytest.raises(ConfigError, match="has no module 'language_model'"):
+        fit(tmp_path, InputCurriculum(table, model="language_model", neighbor_rate=0.1), module)
+    with pytest.raises(ConfigError, match="needs an end"):
+        fit(tmp_path, InputCurriculum(table, neighbor_rate=0.1), module, max_steps=-1, max_epochs=-1)
+    with pytest.raises(RunError, match="given no labels"):
+        fit(tmp_path, InputCurriculum(table, neighbor_rate=0.1), Language(labels=False))
