@@ -68,6 +68,12 @@ def test_validation_is_solid_and_test_dashed_for_each_group(opened):
     assert rules == ["6,4"] * 4
 
 
+def test_the_means_of_quality_and_diversity_stand_out_from_the_runs(opened):
+    points = opened.drawn("tradeoff").locator("svg .role-mark.mark-symbol path")
+    filled = points.evaluate_all("all => all.map((one) => one.getAttribute('fill-opacity'))")
+    assert (filled.count("0.95"), filled.count("0.55")) == (4, 12)
+
+
 def test_the_rows_behind_a_plot_are_the_means_of_the_runs(opened, results):
     opened.drawn("learning")
     rows = list(
@@ -231,7 +237,7 @@ def test_a_group_taken_out_of_the_plots_leaves_them(opened):
 def test_samples_stand_side_by_side(opened, results):
     cards = opened.page.locator("#samples .card").all_inner_texts()
     first = {result.labels["method"]: result.record["samples"][0] for result in reversed(results)}
-    assert len(cards) == 6  # the beginning, the gold text, four methods
+    assert len(cards) == 5  # the gold text and four methods
     for method, card in zip(first, reversed(cards), strict=False):
         assert card.split("\n")[0] == method
         assert " ".join(first[method]["generated"]) in card

@@ -10,6 +10,7 @@ Spec = dict[str, Any]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name: nothing is fetched
 HEIGHT = 260
 AUTOSIZE = {"type": "fit-x", "contains": "padding"}
+NOISES = {"neighbor": "neighbors of its words", "unigram": "frequent words", "own": "the model's own words"}
 SOLID, DASHED = [1, 0], [5, 3]
 
 
@@ -55,9 +56,9 @@ def figures() -> list[Figure]:
         tradeoff(),
         decile_curves(),
         decile_differences(),
-        noise_curves("neighbor", "Neighbors of the words"),
+        noise_curves("neighbor", "Neighbors"),
         noise_curves("unigram", "Frequent words"),
-        noise_curves("own", "The model's own words"),
+        noise_curves("own", "Own words"),
         trajectory_across(),
         trajectory_down(),
     ]
@@ -143,35 +144,21 @@ def tradeoff() -> Figure:
     x = {
         "field": "diversity",
         "type": "quantitative",
-        "axis": {"title": "self-BLEU-4 (left is more diverse)", "format": "~g"},
+        "axis": {"title": "self-BLEU-4 (left is more diverse)"},
         "scale": {"zero": False, "padding": 12},
     }
     y = _axis("quality", "BLEU-4 (up is closer to gold)", scale={"zero": False, "padding": 12})
-    kinds = ["other", "run", "mean"]
     layers: list[Spec] = [
         {
-            "mark": {"type": "point", "filled": True, "strokeWidth": 1.5},
-            "encoding": {
-                "size": {
-                    "field": "kind",
-                    "type": "ordinal",
-                    "scale": {"domain": kinds, "range": [20, 36, 170]},
-                    "legend": None,
-                },
-                "fillOpacity": {
-                    "field": "kind",
-                    "type": "ordinal",
-                    "scale": {"domain": kinds, "range": [0.35, 0, 0.95]},
-                    "legend": None,
-                },
-            },
+            "mark": {"type": "point", "filled": True, "opacity": 1},
+            "encoding": {"size": _by_kind(170, 36, 20), "fillOpacity": _by_kind(0.95, 0.55, 0.35)},
         }
     ]
     spec = _spec(layers, x=x, y=y, tooltip=_told("group", "seeds", "quality", "diversity"))
     spec["encoding"]["color"]["condition"] = {"test": "datum.kind === 'other'", "value": "gray"}
     spec["encoding"]["color"]["legend"] |= {"symbolType": "circle", "symbolFillColor": None}
     caption = (
-        "Large points are means, open ones their runs, gray ones the groups that are not chosen. Text can be "
+        "Large points are means, small ones their runs, gray ones the groups that are not chosen. Text can be "
         "diverse because it is bad: read both axes."
     )
     return Figure("tradeoff", "BLEU-4 and self-BLEU-4", caption, "tradeoff", spec)
@@ -224,7 +211,7 @@ def noise_curves(kind: str, title: str) -> Figure:
         "type": "quantitative",
         "axis": {"title": "percent of the history", "grid": False},
     }
-    caption = f"Gold text after a history of which so much became {title.lower()}."
+    caption = f"Gold text after a history of which so much became {NOISES[kind]}."
     return Figure(f"noise-{kind}", title, caption, f"noise:{kind}", _spec(layers, x=x))
 
 
@@ -353,7 +340,7 @@ def _told(*names: str) -> list[Spec]:
 
 
 def _axis(field: str, title: str, **more: Any) -> Spec:
-    return {"field": field, "type": "quantitative", "axis": {"title": title, "format": "~g"}, **more}
+    return {"field": field, "type": "quantitative", "axis": {"title": title}, **more}
 
 
 def _epochs() -> Spec:
@@ -367,6 +354,15 @@ def _epochs() -> Spec:
 def _deciles() -> Spec:
     title = "tenth of the text, rare words to the right"
     return {"field": "decile", "type": "ordinal", "axis": {"title": title, "labelAngle": 0, "grid": False}}
+
+
+def _by_kind(mean: float, run: float, other: float) -> Spec:
+    """A value for the means, one for their runs, one for the groups that are not chosen."""
+    cases = (("mean", mean), ("run", run))
+    return {
+        "condition": [{"test": f"datum.kind === '{kind}'", "value": value} for kind, value in cases],
+        "value": other,
+    }
 
 
 def _zero() -> Spec:

@@ -60,7 +60,7 @@ function placeNeighborExplorer() {
     }));
   }
 
-  const start = DATA.explorer.neighbors.findIndex((_, row) => words[row].length > 4 && !/[^a-z]/.test(words[row]));
+  const start = DATA.explorer.neighbors.findIndex((_, row) => /^[a-z]{6,}$/.test(words[row]));
   input.value = words[Math.max(start, 0)];
   input.addEventListener("input", draw);
   slider.addEventListener("input", draw);

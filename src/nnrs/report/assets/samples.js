@@ -8,15 +8,16 @@ function placeSamples() {
   const section = $("#samples"), cards = $(".cards", section), { prompts } = DATA;
   if (!prompts.length) return leaveOut(section);
   let number = 0;
-  const card = (title, text, color, wide) => {
+  const card = (group) => {
     const dot = make("span", { className: "dot" });
-    if (color) dot.style.background = color;
-    return make("div", { className: wide ? "card wide" : "card" }, make("h3", {}, color ? dot : "", title), make("p", {}, ...written(text)));
+    dot.style.background = colorOf(group);
+    return make("div", { className: "card" }, make("h3", {}, dot, groups[group].name), make("p", {}, ...written(details[group].samples[number])));
   };
   const draw = () => {
     const chosen = shownGroups().filter((group) => details[group].samples[number] !== undefined);
-    cards.replaceChildren(card("The beginning", `${prompts[number].prefix} …`, null, true), card("How it really goes on", prompts[number].gold, null, false),
-      ...chosen.map((group) => card(groups[group].name, details[group].samples[number], colorOf(group), false)));
+    const gold = make("p", {}, make("strong", {}, ...written(prompts[number].prefix)), " ", ...written(prompts[number].gold));
+    cards.replaceChildren(make("div", { className: "card wide" }, make("h3", {}, "The beginning, and how the text really goes on"), gold),
+      ...chosen.map(card));
   };
   const [label] = choice("Beginning", prompts.map(({ prefix }, index) => [index, `${prefix.slice(0, 48)} …`]), (value) => { number = Number(value); draw(); });
   $(".controls", section).append(label);
@@ -35,7 +36,7 @@ function placeTrajectory() {
   const box = $(".figures", section), across = DATA.figures.find((figure) => figure.id === "trajectory"), down = DATA.figures.find((figure) => figure.id === "trajectory-down");
   const narrow = () => box.clientWidth < 700;
   const figure = { ...across, title: "Inputs, step by step", get spec() { return (narrow() ? down : across).spec; } };
-  box.append(frame(figure, () => rowsOf.trajectory(narrow() ? 40 : Math.floor(box.clientWidth / 32))));
+  box.append(frame(figure, () => rowsOf.trajectory(narrow() ? 40 : Math.floor(box.clientWidth / 42))));
   const plot = plots.at(-1);
   const offered = able.slice(0, 200);
   const [label, select] = choice("Setting", offered.map((group) => [group, groups[group].name]), (value) => { trajectoryGroup = Number(value); plot.refresh(); });
