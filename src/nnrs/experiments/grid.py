@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+import torch
+
 from nnrs.errors import RunError
 from nnrs.experiments.explorer import make_explorer
 from nnrs.experiments.plan import Cell, Plan
@@ -21,6 +23,7 @@ from nnrs.experiments.processes import Workers
 from nnrs.experiments.subject import Request
 from nnrs.experiments.work import News, is_done
 from nnrs.grid_directory import GridDirectory
+from nnrs.policies.methods import METHODS
 from nnrs.run_directory import RunDirectory
 
 EXPLORED = ("ss-nnrs", "nnrs")  # the methods whose neighbors the page shows, if it can choose
@@ -84,7 +87,7 @@ def run_grid(
     if board.left:
         cores = len(os.sched_getaffinity(0))
         jobs = 1 if chosen.type == "cuda" else min(jobs or cores, len(board.left))
-        threads = int(os.environ.get("OMP_NUM_THREADS", max(1, cores // jobs)))
+        threads = torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else max(1, cores // jobs)
         with Workers(grid, chosen, jobs, threads) as workers:
             share_out(board, workers, watch, should_stop)
     if not board.left:
@@ -96,8 +99,10 @@ def ensure_explorer(grid: GridDirectory, plan: Plan) -> None:
     """Write explorer.json where there is none, from the finished run whose neighbors are most worth exploring."""
     if grid.explorer_path.exists():
         return
-    wanted = sorted(plan.cells, key=lambda cell: _rank(cell.config.policy.method))
-    for cell in wanted:
+    near = [
+        cell for cell in plan.cells if METHODS[cell.config.policy.method].rules
+    ]  # the others have no table
+    for cell in sorted(near, key=lambda cell: _rank(cell.config.policy.method)):
         path = grid.run_path(cell.name)
         explorer = make_explorer(path) if is_done(path, plan.request) else None
         if explorer:

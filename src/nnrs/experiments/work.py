@@ -48,9 +48,9 @@ def is_done(path: Path, request: Request) -> bool:
     """Whether a run directory holds a result of its present model, with the scores that are asked for."""
     directory = RunDirectory(path)
     record = directory.result()
-    if record is None or record["request"] != json.loads(json.dumps(asdict(request))):
+    if record is None or record.get("request") != json.loads(json.dumps(asdict(request))):
         return False
-    return directory.best_fingerprint() in (None, record["model"])
+    return directory.best_fingerprint() in (None, record.get("model"))
 
 
 def work_on(cells: Sequence[Cell], request: Request, place: Place) -> Iterator[News]:
