@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nnrs.experiments.paper import SCHEDULES, plan, printed, published
-from nnrs.experiments.paper_figures import curves
+from nnrs.experiments.paper_figures import curves, write_figures
 from nnrs.experiments.prepare import Shelf
 from nnrs.experiments.replication import as_csv, entries, table1, table1_lines
 from nnrs.experiments.store import Result, collect
@@ -189,6 +189,15 @@ def test_the_figure_has_a_solid_curve_and_a_dashed_line_for_every_run(results):
     assert dashed["mark"]["strokeDash"]
     panels = {(value["family"], value["schedule"]) for value in values if value["row"] == "No Sampling"}
     assert len(panels) == 16
+
+
+def test_the_figure_is_drawn_with_as_many_dashed_lines_as_there_are_test_scores(results, tmp_path):
+    [path] = write_figures(results, tmp_path)
+    assert path == tmp_path / "figures" / "small.svg"
+    values = curves(entries(results))["data"]["values"]
+    drawn = path.read_text()
+    assert drawn.startswith("<svg")
+    assert drawn.count("stroke-dasharray") == sum(value["split"] == "test" for value in values)
 
 
 def with_scores(row: str, model: str, test: float) -> Result:

@@ -73,7 +73,7 @@ def paper(
     carry_out(made, out, jobs=jobs, device=device, ray=ray)
     results = collect(out)
     _print(what, results, format, out)
-    if format == "table":
+    if what != "figures" and format == "table":
         print_findings(findings(results))
     write_page(out)
 

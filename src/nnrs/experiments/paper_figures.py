@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from nnrs.errors import ConfigError
-from nnrs.experiments.paper import METHOD_OF, NO_SAMPLING, SCHEDULES, rows
+from nnrs.experiments.paper import METHOD_OF, NO_SAMPLING, SCHEDULES
 from nnrs.experiments.replication import Entry, entries
 from nnrs.experiments.store import Result
 from nnrs.run_directory import write_atomically
@@ -40,14 +40,14 @@ def curves(found: Sequence[Entry]) -> dict[str, Any]:
     """A Vega-Lite specification: families below each other, schedules side by side, teacher forcing in each panel."""
     families = [name for name in METHOD_OF if name != NO_SAMPLING]
     valid, test = _points(found, families)
-    color = {
-        "field": "row",
-        "type": "nominal",
-        "sort": list(rows()),
-        "scale": {"scheme": "tableau20"},
-        "title": "configuration",
+    epochs = 1 + max(point["epoch"] for point in valid)
+    ticks = list(range(0, epochs, -(-epochs // 8)))  # whole epochs, eight at most
+    color = {"field": "number", "type": "nominal", "sort": None, "title": "configuration"}
+    y = {
+        "type": "quantitative",
+        "scale": {"type": "log", "zero": False, "nice": False},
+        "title": "perplexity",
     }
-    y = {"type": "quantitative", "scale": {"type": "log", "zero": False}, "title": "perplexity"}
     panel = {
         "width": 220,
         "height": 180,
@@ -56,7 +56,11 @@ def curves(found: Sequence[Entry]) -> dict[str, Any]:
                 "mark": {"type": "line", "clip": True},
                 "transform": [{"filter": "datum.split == 'valid'"}],
                 "encoding": {
-                    "x": {"field": "epoch", "type": "quantitative"},
+                    "x": {
+                        "field": "epoch",
+                        "type": "quantitative",
+                        "axis": {"values": ticks},
+                    },
                     "y": {**y, "field": "perplexity"},
                     "color": color,
                 },
@@ -88,7 +92,13 @@ def _points(
     for entry in found:
         runs = [result.epochs for result in entry.group.results]
         for family in families if entry.row.name == NO_SAMPLING else [entry.row.family]:
-            place = {"row": entry.row.name, "family": family, "schedule": entry.schedule}
+            number = entry.row.name.removeprefix(entry.row.family) or NO_SAMPLING  # -1, -2 ... within a panel
+            place = {
+                "row": entry.row.name,
+                "number": number,
+                "family": family,
+                "schedule": entry.schedule,
+            }
             valid += [
                 {
                     **place,
