@@ -84,7 +84,7 @@ def embedded(model: nn.Module) -> Iterator[list[torch.Tensor]]:
         seen.append(args[0].clone())
 
     layers = [
-        part for part in model.modules() if isinstance(part, nn.Embedding) and len(part.weight) == VOCAB
+        part for part in model.modules() if isinstance(part, nn.Embedding) and part.num_embeddings == VOCAB
     ]
     handles = [layer.register_forward_pre_hook(note) for layer in layers]
     try:
