@@ -151,7 +151,7 @@ def tradeoff() -> Figure:
     layers: list[Spec] = [
         {
             "mark": {"type": "point", "filled": True, "opacity": 1},
-            "encoding": {"size": _by_kind(170, 36, 20), "fillOpacity": _by_kind(0.95, 0.55, 0.35)},
+            "encoding": {"size": _by_kind(170.0, 36.0, 20.0), "fillOpacity": _by_kind(0.95, 0.55, 0.35)},
         }
     ]
     spec = _spec(layers, x=x, y=y, tooltip=_told("group", "seeds", "quality", "diversity"))

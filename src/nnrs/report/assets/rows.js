@@ -1,5 +1,6 @@
 // The rows behind each plot: plain tables, which are drawn, and downloaded as CSV.
 
+const MOST_OTHERS = 1500; // gray points behind the chosen groups
 const column = (key) => columns.find((item) => item.key === key);
 
 function perEpoch(fields) {
@@ -61,8 +62,8 @@ const rowsOf = {
     const add = (kind, group, seeds, quality, diversity) => {
       if (quality !== null && diversity !== null) rows.push({ kind, group: groups[group].name, seeds, quality, diversity });
     };
-    const others = groups.keys().filter((group) => !chosen.has(group));
-    for (const group of [...others].slice(0, 1500)) add("other", group, seedsOf(group), bleu.mean[group], self.mean[group]);
+    const others = groups.map((_, group) => group).filter((group) => !chosen.has(group));
+    for (const group of others.slice(0, MOST_OTHERS)) add("other", group, seedsOf(group), bleu.mean[group], self.mean[group]);
     for (const group of chosen) {
       groups[group].seeds.forEach((seed, index) => {
         const run = groups[group].run + index;
