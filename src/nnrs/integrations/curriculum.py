@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor, nn
 
@@ -192,6 +193,7 @@ class Curriculum:
         """x, from the draws of this micro-step (Eq. 6)."""
         rates = self.rates
         if not (rates.prediction or rates.neighbor):
+            self._counts = self._counts + F.pad(batch.may_change.sum()[None], (0, 2))
             return batch.ids
         # Where there is no kernel for our random numbers, they are drawn and used on the CPU.
         where = batch.ids.device if batch.ids.is_cuda else torch.device("cpu")
