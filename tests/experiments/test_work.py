@@ -83,10 +83,14 @@ def test_a_cell_is_done_when_its_result_is_of_its_model_and_of_the_request(text,
     assert not is_done(path, REQUEST)
 
 
-def test_work_cut_off_before_its_result_is_finished_without_training_again(text, place, monkeypatch):
-    [cell, _] = cells_on(text)
+def test_work_cut_off_before_its_result_is_finished_without_training_again(text, place):
+    """The trajectory's predictions are the best model's, also where the last epoch made a worse one."""
+    run = {"method": "ss", "prediction_rate": 1.0, "annealing": "constant"}
+    [cell] = cells_on(text, runs=[run])
     list(work_on([cell], REQUEST, place))
     unbroken, path = result_of(place, cell.name), place.grid.run_path(cell.name)
+    assert unbroken["best_epoch"] == 0
+    assert "prediction" in unbroken["trajectory"]["sources"]
     (path / "result.json").unlink()
     timing = (path / "timing.jsonl").read_text()
     assert ends(work_on([cell], REQUEST, place)) == [(cell.name, "done")]
