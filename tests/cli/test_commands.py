@@ -312,6 +312,8 @@ def test_the_demo_shows_what_was_replaced_even_of_a_short_text(done, folder):
     assert "Validation perplexity (lower is better)" in " ".join(plain.split())
     assert "name no winner" in plain
     assert "Test perplexity" in (folder / "short" / "report.txt").read_text()
+    assert plain.splitlines()[-1] == f"report to open: {folder / 'short' / 'report.html'}"
+    assert "<h1>The mechanism on real text</h1>" in (folder / "short" / "report.html").read_text()
 
 
 def test_the_demo_takes_the_first_free_folder(nnrs, tmp_path):

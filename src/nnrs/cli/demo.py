@@ -1,13 +1,20 @@
 """`nnrs demo`: the mechanism on real text, in a few minutes on a laptop."""
 
+import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnrs.cli.output import DeviceOption, JsonOption, note, print_json
+from nnrs.cli.many import check_means, repeating
+from nnrs.cli.output import DeviceOption, JsonOption, print_json
+
+if TYPE_CHECKING:
+    from nnrs.experiments.plan import Plan
+    from nnrs.experiments.store import Result
 
 METHODS = ("mle", "ss", "nnrs", "ss-nnrs")
+MEASURED = ("perplexity", "deciles", "bleu", "self-bleu", "exposure")
 LEGEND = """\
 Four language models ({model}) trained on one text ({text}), differing only in their training inputs:
 mle feeds the true words, ss some of its own predictions, nnrs some neighbors of the true words, ss-nnrs both.
@@ -31,42 +38,39 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """Train mle, ss, nnrs and ss-nnrs side by side and show what each did to its inputs. Names no winner."""
-    from nnrs.cli.interrupt import Interruptible
-    from nnrs.cli.progress import ProgressBar
-    from nnrs.experiments import run as runs
-    from nnrs.experiments.config import RunConfig
-    from nnrs.experiments.prepare import choose_device
+    from nnrs.cli.grid import carry_out
+    from nnrs.corpus import open_corpus
+    from nnrs.experiments.store import collect
+    from nnrs.grid_directory import GridDirectory
+    from nnrs.report.page import write_report
 
+    check_means()
+    open_corpus(data)  # refused before there is a folder
     folder = out or _free_folder()
-    chosen, results = choose_device(device), {}
-    for method in METHODS:
-        note(f"== {method}")
-        config = RunConfig.from_dict(_settings(method, data, epochs))
-        run = runs.start(config, folder / method, chosen)
-        with Interruptible() as interruption, ProgressBar() as bar:
-            summary = run.finish([bar], should_stop=interruption.asked)
-        if summary is None:
-            note(f"stopped. {folder} keeps what was trained; run the demo again for the whole comparison.")
-            raise typer.Exit(130)
-        results[method] = (run, summary)
+    carry_out(_plan(data, epochs), folder, jobs=None, device=device, ray=None)
+    results = collect(folder)
+    page = write_report([folder], GridDirectory(folder).report_path)
     if json:
-        print_json({method: _record(run, summary) for method, (run, summary) in results.items()})
+        print_json({result.labels["method"]: _record(result) for result in results})
         return
-    _report(results, folder)
+    _print(results, folder)
+    typer.echo(f"report to open: {page}")
 
 
-def _settings(method: str, data: str, epochs: int) -> dict[str, Any]:
-    rate = {"shape": "linear", "start": 0.0, "end": 0.25}
-    return {
-        "data": {"source": data, "max_vocabulary": 2000},
-        "policy": {
-            "method": method,
-            "prediction_rate": rate if method in ("ss", "ss-nnrs") else None,
-            "neighbor_rate": rate if method in ("nnrs", "ss-nnrs") else None,
-        },
-        "model": {"preset": "tiny"},
-        "training": {"epochs": epochs},
-    }
+def _plan(data: str, epochs: int) -> "Plan":
+    """The four runs, and what of them is cheap to measure."""
+    from nnrs.experiments.plan import Plan, cells_of
+    from nnrs.experiments.subject import Request
+
+    options = {"data": data, "max_vocabulary": 2000, "preset": "tiny", "epochs": epochs, "schedule": "linear"}
+    rates = {"prediction_rate": "0:0.25", "neighbor_rate": "0:0.25"}
+    return Plan(
+        kind="compare",
+        title="The mechanism on real text",
+        command=shlex.join(repeating(["nnrs", "demo", "--data", data, "--epochs", str(epochs)])),
+        cells=tuple(cells_of({**options, **rates}, METHODS, [1])),
+        request=Request(metrics=MEASURED, sentences=200, prefix=5, length=15),
+    )
 
 
 def _free_folder() -> Path:
@@ -75,26 +79,25 @@ def _free_folder() -> Path:
     return next(path for path in candidates if not path.exists())
 
 
-def _record(run: Any, summary: dict[str, Any]) -> dict[str, Any]:
-    return {**summary, "metrics": run.directory.records("metrics")}
+def _record(result: "Result") -> dict[str, Any]:
+    names = ("valid_perplexity", "test_perplexity", "best_epoch", "signature")
+    return {**{name: result.record[name] for name in names}, "metrics": result.epochs}
 
 
-def _report(results: dict[str, Any], folder: Path) -> None:
-    """The tables on standard output, and the same as a text file to open."""
+def _print(results: "list[Result]", folder: Path) -> None:
+    """The tables on standard output, and the same as a text file."""
     from rich.console import Console
 
     from nnrs.cli.output import table
+    from nnrs.experiments.store import signature_parts
 
     printed = Console(record=True, width=110)
-    first = results["mle"][0].parts
-    printed.print(
-        LEGEND.format(text=first.text.corpus.name, model=first.config.model.label()),
-        markup=False,
-        highlight=False,
-    )
-    for method, (run, _) in results.items():
-        printed.print(f"{method:8s} {_example(run)}\n", markup=False, highlight=False)
-    curves = {method: run.directory.records("metrics") for method, (run, _) in results.items()}
+    model = signature_parts(results[0].record["signature"])["model"]
+    printed.print(LEGEND.format(text=results[0].corpus, model=model), markup=False, highlight=False)
+    by_method = {result.labels["method"]: result for result in results}
+    for method, result in by_method.items():
+        printed.print(f"{method:8s} {_example(result.record['trajectory'])}\n", markup=False, highlight=False)
+    curves = {method: result.epochs for method, result in by_method.items()}
     columns = ("epoch", "ε asked", "γ asked", "really replaced", "τ", "effective neighbors")
     printed.print(table("The curriculum of ss-nnrs", columns, map(_curriculum_row, curves["ss-nnrs"])))
     by_epoch = [
@@ -102,12 +105,10 @@ def _report(results: dict[str, Any], folder: Path) -> None:
         for epoch in range(len(curves["mle"]))
     ]
     printed.print(table("Validation perplexity (lower is better)", ["epoch", *curves], by_epoch))
-    tests = [["test", *(f"{summary['test_perplexity']:.1f}" for _, summary in results.values())]]
+    tests = [["test", *(f"{result.record['test_perplexity']:.1f}" for result in results)]]
     printed.print(table("Test perplexity, one seed, a tiny model", ["", *curves], tests))
     printed.print("One seed and a few epochs decide nothing: these figures name no winner.")
-    path = folder / "report.txt"
-    printed.save_text(str(path))
-    typer.echo(f"report to open: {path}")
+    printed.save_text(str(folder / "report.txt"))
 
 
 def _curriculum_row(metrics: dict[str, Any]) -> list[str]:
@@ -118,19 +119,7 @@ def _curriculum_row(metrics: dict[str, Any]) -> list[str]:
     return [str(metrics["epoch"]), *rates, f"{metrics['effective_neighbors']:.2f}"]
 
 
-def _example(run: Any) -> str:
-    """A few sentences of the training text with the replacements that the last epoch would make."""
-    from nnrs.seeding import Random, Stream
-    from nnrs.training.unroll import Carry, unroll
-
-    parts, trainer = run.parts, run.trainer
-    words, window = parts.text.vocabulary.words, parts.windows[min(3, len(parts.windows) - 1)]
-    rates = parts.policy.rates(1.0)
-    device = window.inputs.device
-    choice = parts.policy.choose(window, rates, Random(parts.config.seed, Stream.DRAWS, 3, device=device))
-    carry = Carry(parts.model.init_state(len(window.inputs)))
-    unrolled = unroll(
-        parts.model, parts.policy, choice, carry, None, predicts=rates.prediction > 0, exact=trainer.exact
-    )
-    pairs = zip(window.inputs[0].tolist(), unrolled.inputs[0].tolist(), strict=True)
-    return " ".join(words[gold] if gold == used else f"{words[gold]}>{words[used]}" for gold, used in pairs)
+def _example(trajectory: dict[str, Any]) -> str:
+    """A few sentences of the training text with the replacements that the last epoch made."""
+    pairs = zip(trajectory["gold"], trajectory["inputs"], strict=True)
+    return " ".join(gold if gold == used else f"{gold}>{used}" for gold, used in pairs)

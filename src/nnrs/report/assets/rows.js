@@ -62,7 +62,8 @@ const rowsOf = {
     const add = (kind, group, seeds, quality, diversity) => {
       if (quality !== null && diversity !== null) rows.push({ kind, group: groups[group].name, seeds, quality, diversity });
     };
-    const others = groups.map((_, group) => group).filter((group) => !chosen.has(group));
+    const corpora = new Set([...chosen].map((group) => groups[group].corpus)); // scores of other texts say nothing here
+    const others = groups.map((_, group) => group).filter((group) => !chosen.has(group) && corpora.has(groups[group].corpus));
     for (const group of others.slice(0, MOST_OTHERS)) add("other", group, seedsOf(group), bleu.mean[group], self.mean[group]);
     for (const group of chosen) {
       groups[group].seeds.forEach((seed, index) => {
