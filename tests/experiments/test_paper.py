@@ -62,6 +62,20 @@ def test_every_cell_of_table_1_has_the_rates_that_are_printed_beside_it():
     assert len(lines) == 6
 
 
+def test_two_rows_are_one_setting_under_static_and_no_others_are_under_any_schedule():
+    seen: dict[object, str] = {}
+    for cell in plan("table1", {"ptb": "sotu"}, {}, [1], command="").cells:
+        policy = cell.config.policy
+        both = [
+            rate and [rate(z / 39) for z in range(40)]
+            for rate in (policy.prediction_rate, policy.neighbor_rate)
+        ]
+        name = f"{cell.labels['row']} {cell.labels.get('schedule')}"
+        other = seen.setdefault(str([policy.method, *both]), name)
+        assert other in (name, "SS-NNRS-4 static")
+        assert (other == name) is (name != "SS-NNRS-5 static")
+
+
 def test_tables_2_and_3_are_fifteen_runs_at_the_settings_that_the_text_names():
     made, other = make("table2"), make("table3")
     assert made == other  # one folder serves both
