@@ -45,6 +45,16 @@ def test_at_rate_one_exactly_the_changeable_inputs_change(batch):
     assert all(untouched)
 
 
+@settings(max_examples=40)
+@given(packed_or_padded())
+def test_predictions_too_come_only_where_an_input_may_change(batch):
+    ids, labels, mask, positions = batch
+    LLAMA.train()
+    with embedded(LLAMA) as seen, curriculum(LLAMA, steps=1, prediction_rate=1.0):
+        LLAMA(input_ids=ids, labels=labels, attention_mask=mask, position_ids=positions)
+    assert not ((seen[1] != ids) & ~torch.tensor(expected_changes(batch))).any()
+
+
 def test_the_labels_that_the_loss_is_made_with_are_the_gold_ones():
     model = gpt2().train()
     with embedded(model) as seen, curriculum(model, table_of(model), steps=1, neighbor_rate=0.5):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from tests.integrations.batches import by_the_rules
+from tests.integrations.batches import expected_changes
 from tests.integrations.tiny import VOCAB, embedded, gpt2, t5, table_of
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainerCallback, TrainingArguments
 
@@ -14,13 +14,14 @@ from nnrs.integrations.huggingface import STATE, InputCurriculum
 
 
 def rows(count=24, time=10):
-    """Prompts of three tokens, whose labels do not count; some rows are padded on the right."""
+    """Prompts of three tokens, whose labels do not count; some rows are padded, some hold two documents."""
     made = []
     for index in range(count):
         ids = torch.randint(1, VOCAB, (time,), generator=torch.Generator().manual_seed(index))
         mask = (torch.arange(time) < time - index % 3).long()
         labels = torch.where((torch.arange(time) < 3) | (mask == 0), -100, ids)
-        made.append({"input_ids": ids, "labels": labels, "attention_mask": mask})
+        positions = torch.arange(time) % (5 if index % 4 == 0 else time)
+        made.append({"input_ids": ids, "labels": labels, "attention_mask": mask, "position_ids": positions})
     return made
 
 
@@ -92,9 +93,9 @@ def test_under_the_trainer_exactly_the_changeable_inputs_change(tmp_path, option
         trainer(tmp_path, callback, model=model, max_steps=3, **options).train()
     assert len(given.given) == len(seen) == 3 * options.get("gradient_accumulation_steps", 1)
     for batch, inputs in zip(given.given, seen, strict=True):
-        ids, labels, mask = (batch[name] for name in ("input_ids", "labels", "attention_mask"))
-        expected = [[by_the_rules(ids, labels, mask, None, row, t) for t in range(10)] for row in range(4)]
-        assert (inputs != ids).tolist() == expected
+        names = ("input_ids", "labels", "attention_mask", "position_ids")
+        ids, *_ = parts = [batch[name] for name in names]
+        assert (inputs != ids).tolist() == expected_changes(parts)
 
 
 def test_rates_follow_the_trainers_steps_and_the_hook_goes_when_training_ends(tmp_path):
