@@ -28,6 +28,14 @@ from nnrs.models.base import SequenceModel
 SHARED = Path(os.environ.get("NNRS_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SENTENCES, FEW, LENGTH, REPEATS, LIMIT = 1_000, 20, 35, 5, 5.0
 COUNTS = (1_000, 4_000, 10_000)  # whose memory is measured
+WATCHED = """
+import sys
+from pathlib import Path
+from nnrs.cli.main import app
+app(standalone_mode=False)
+[peak] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+print(peak, file=sys.stderr)  # in kB
+"""
 
 
 @torch.no_grad()
@@ -74,14 +82,15 @@ def speed(model: SequenceModel, prefixes: torch.Tensor) -> None:
 
 
 def peak_megabytes(run: Path, sentences: int) -> float:
-    """The most memory that `nnrs evaluate` has at once, in a process of its own."""
-    command = [sys.executable, "-m", "nnrs", "evaluate", str(run), "--metrics", "bleu,self-bleu"]
-    command += ["--split", "train", "--sentences", str(sentences), "--device", "cpu", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return usage.ru_maxrss / 1024  # kilobytes on Linux
+    """The most memory that `nnrs evaluate` has at once, in a process of its own, which looks itself.
+
+    (What the system tells a parent of its child's peak begins with the parent's own.)
+    """
+    command = ["evaluate", str(run), "--metrics", "bleu,self-bleu", "--split", "train", "--json"]
+    command += ["--sentences", str(sentences), "--device", "cpu"]
+    done = subprocess.run([sys.executable, "-c", WATCHED, *command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return float(done.stderr.split()[-2]) / 1024
 
 
 def main() -> None:
