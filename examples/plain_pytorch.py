@@ -36,9 +36,7 @@ labels = ids.masked_fill(batch["attention_mask"] == 0, -100)
 
 model = Language(len(tokenizer))
 optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
-table = nnrs.NeighborTable.from_vectors(
-    torch.randn(len(tokenizer), 32), tokenizer=tokenizer, k=8
-)  # yours here
+table = nnrs.NeighborTable.from_vectors(torch.randn(len(tokenizer), 32), tokenizer, k=8)  # yours here
 
 with nnrs.curriculum(
     model,

@@ -202,7 +202,7 @@ def test_neighbors_are_those_of_the_table(done, text):
     words = read.vocabulary
     vectors = library.vectors_from_text(read.ids["train"], len(words)).vectors
     protected = [words.ids[word] for word in SPECIAL if word in words.ids]
-    table = NeighborTable.from_vectors(vectors, 5, protected=protected)
+    table = NeighborTable.from_vectors(vectors, k=5, protected=protected)
     for word in ("w010", "w020"):
         entries = found["neighbors"][word]
         row = table.row(words.ids[word], 0.25)

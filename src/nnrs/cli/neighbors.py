@@ -40,7 +40,7 @@ def neighbors(
     embeddings = vectors_for(config, text)
     table = NeighborTable.from_vectors(
         embeddings.vectors,
-        k,
+        k=k,
         protected=protected_ids(config, vocabulary),
         groups=vocabulary.case_groups(),
         backend=search,

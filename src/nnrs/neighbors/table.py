@@ -55,9 +55,9 @@ class NeighborTable:
     def from_vectors(
         cls,
         vectors: Float[Tensor, "vocab dim"] | Float[np.ndarray, "vocab dim"] | Path | str,
-        k: int | None = None,
-        *,
         tokenizer: "Tokenizer | None" = None,
+        *,
+        k: int | None = None,
         protected: Iterable[int] = (),
         groups: Int[Tensor, " vocab"] | None = None,
         backend: str = "exact",
@@ -82,7 +82,7 @@ class NeighborTable:
             if tokenizer is None or groups is not None or backend != "exact":
                 raise ConfigError(
                     "vectors from a file are for a tokenizer's tokens, without groups or backend: "
-                    "from_vectors(path, tokenizer=tokenizer, k=...)."
+                    "from_vectors(path, tokenizer, k=...)."
                 )
             return table_from_vectors(vectors, tokenizer, k, protected, device)
         rows = torch.as_tensor(vectors).detach().float()

@@ -72,7 +72,7 @@ def cosine_neighbors(config: "PolicyConfig", material: Material) -> NeighborTabl
     """NNRS: the k nearest by cosine (Eq. 2)."""
     return NeighborTable.from_vectors(
         material.vectors,
-        config.k,
+        k=config.k,
         protected=material.protected,
         groups=material.case_groups,
         backend=config.search,
