@@ -4,6 +4,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +94,15 @@ class Tasks:
 
 def carry_out(folder: str, device: str, cell: Json, request: Json) -> Json:
     """One cell from its start to its result, on whichever machine this runs: the last news of it."""
-    place = Place(grid=GridDirectory(folder), device=choose_device(device), threads=1, shelf=Shelf())
+    place = Place(grid=GridDirectory(folder), device=choose_device(device), threads=1, shelf=_shelf())
     *_, news = work_on([Cell.from_dict(cell)], request_of(request), place)
     return asdict(news)
+
+
+@cache
+def _shelf() -> Shelf:
+    """What the tasks of one process share: Ray gives a process one task after the other."""
+    return Shelf()
 
 
 def _connected(address: str) -> Any:
