@@ -6,6 +6,7 @@ import threading
 import pytest
 import torch
 
+from nnrs.errors import RunError
 from nnrs.experiments import together, work
 from nnrs.experiments.grid import MOST_TOGETHER, Board, open_grid, share_out
 from nnrs.experiments.plan import Plan, expand
@@ -243,6 +244,20 @@ def test_a_cell_that_was_lost_twice_may_still_end_well(board):
     name = board.left[0].name
     share_out(board, Scripted({name: [("lost", "killed")] * 2}), lambda progress: None, lambda: False)
     assert board.outcome().failed == {}
+
+
+def test_a_fleet_that_dies_is_one_loss_however_many_cells_it_had(board, monkeypatch):
+    monkeypatch.setattr("nnrs.experiments.grid.LOSSES", 2)
+    script = {cell.name: [("lost", "killed")] for cell in board.left}
+    share_out(board, Scripted(script, kind=lambda cell: "fleet"), lambda progress: None, lambda: False)
+    assert board.outcome().done == 6
+
+
+def test_workers_that_die_one_after_the_other_are_given_up(board, monkeypatch):
+    monkeypatch.setattr("nnrs.experiments.grid.LOSSES", 2)
+    script = {board.left[0].name: [("lost", "no memory")] * 2}
+    with pytest.raises(RunError, match="2 workers died one after the other, the last with: no memory"):
+        share_out(board, Scripted(script), lambda progress: None, lambda: False)
 
 
 def test_a_cell_that_another_process_has_is_waited_for_and_taken_when_it_is_free(board):

@@ -90,6 +90,18 @@ def test_few_groups_are_all_shown_and_of_many_the_best_of_each_method_on_one_tex
         assert many[index].valid == min(rivals)
 
 
+def test_of_more_methods_than_the_plots_hold_beside_others_only_the_best_are_shown():
+    names = ("mle", "ss", "nnrs", "ss-nnrs", "tprs", "unigram")
+    made = [
+        make_result("nnrs", "ptb", {"method": name, "k": str(k)}, 6 * k + at, 1, 2)
+        for k in range(3)
+        for at, name in enumerate(names)
+    ]
+    groups = of(made)
+    chosen = [groups[index] for index in shown_at_first(groups, range(len(groups)))]
+    assert sorted(group.labels["method"] for group in chosen) == sorted(names)
+
+
 def test_details_are_kept_of_the_best_and_of_every_method(monkeypatch):
     monkeypatch.setattr(shown, "DETAILED", 6)
     many = of(make_results(groups=40, seeds=1, epochs=3))

@@ -86,7 +86,8 @@ def run_grid(
     board = Board(grid, plan)
     if board.left:
         cores = len(os.sched_getaffinity(0))
-        jobs = 1 if chosen.type == "cuda" else min(jobs or cores, len(board.left))
+        jobs = 1 if chosen.type == "cuda" else min(jobs or cores, len(plan.cells))
+        # Of all cells, not of those that are left: a run begun after a restart has as many as one begun before.
         threads = torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else max(1, cores // jobs)
         with Workers(grid, chosen, jobs, threads) as workers:
             share_out(board, workers, watch, should_stop)
@@ -236,12 +237,17 @@ def share_out(
         free = board.free()
         while not stopping and hands.have_time and (cell := next(free, None)):
             _give(cell, free, board, hands)
-        for news in hands.hear(TICK):
-            losses = losses + 1 if news.how == "lost" else 0
+        heard = hands.hear(TICK)  # of a worker that died: of all its cells
+        if stopping:
+            heard = [
+                news for news in heard if news.how != "lost"
+            ]  # whoever is measuring is stopped by a kill
+        for news in heard:
+            board.hear(news)
+        if heard:
+            losses = losses + 1 if heard[0].how == "lost" else 0
             if losses == LOSSES:
-                raise RunError(f"{losses} workers died one after the other, the last with: {news.error}")
-            if not stopping or news.how != "lost":  # whoever is measuring is stopped by a kill
-                board.hear(news)
+                raise RunError(f"{losses} workers died one after the other, the last with: {heard[0].error}")
         if time.monotonic() - shown > 1.0:
             watch(board.progress())
             shown = time.monotonic()

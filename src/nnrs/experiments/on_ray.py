@@ -2,7 +2,9 @@
 
 import logging
 import socket
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -34,14 +36,28 @@ def run_on_ray(
     Each cell has one CPU, and a GPU where the cluster has some and `device` does not say otherwise. Ray retries a
     task whose machine is lost, and it goes on from the last checkpoint.
     """
-    ray = _connected(address)
+    with redirect_stdout(
+        sys.stderr
+    ):  # Ray prints there when a machine is lost, and results belong there alone
+        return _run_on(_connected(address), plan, Path(out).resolve(), device, watch, should_stop)
+
+
+def _run_on(
+    ray: Any,
+    plan: Plan,
+    out: Path,
+    device: str,
+    watch: Callable[[Progress], None],
+    should_stop: Callable[[], bool],
+) -> GridOutcome:
     try:
-        grid, plan = open_grid(plan, Path(out).resolve())
+        grid, plan = open_grid(plan, out)
         board = Board(grid, plan)
         has_gpus = ray.cluster_resources().get("GPU", 0) > 0
         chosen = "cuda" if device == "auto" and has_gpus else "cpu" if device == "auto" else device
         share_out(board, Tasks(ray, grid, chosen), watch, should_stop)
-        ensure_explorer(grid, plan)
+        if not board.left:
+            ensure_explorer(grid, plan)
         return board.outcome()
     finally:
         ray.shutdown()  # leaves the cluster; where it was started elsewhere, it stays

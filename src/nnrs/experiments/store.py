@@ -117,7 +117,7 @@ def build_result(
         "seed": config.seed,
         "config": shown,
         "names": record["names"],
-        "group": _group(config, record["names"]),
+        "group": _group(config, record),
         "signature": summary["signature"],
         "valid_perplexity": summary["valid_perplexity"],
         "test_perplexity": summary["test_perplexity"],
@@ -227,8 +227,10 @@ def _checked(record: Any, where: Path | str) -> Result:
     return Result(record)
 
 
-def _group(config: RunConfig, names: Json) -> str:
-    text = json.dumps([config.fingerprint(), names], sort_keys=True)
+def _group(config: RunConfig, record: Json) -> str:
+    """What runs share that differ in nothing but the seed: settings, and text and vectors as they really were."""
+    apart = [record[name] for name in ("names", "text_sha256", "vectors_sha256")]
+    text = json.dumps([config.fingerprint(), *apart], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

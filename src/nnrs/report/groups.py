@@ -148,7 +148,7 @@ def shown_at_first(groups: Sequence[Shown], candidates: Sequence[int]) -> list[i
         best.setdefault(groups[index].labels["method"], index)
     chosen = list(best.values())[:SHOWN]
     rest = [index for index in there if index not in chosen]
-    return sorted([*chosen, *rest[: SHOWN - 2 - len(chosen)]])
+    return sorted([*chosen, *rest[: max(SHOWN - 2 - len(chosen), 0)]])
 
 
 @cache  # the beginnings are few, however many runs there are

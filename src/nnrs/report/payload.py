@@ -52,7 +52,7 @@ def contrast_row(contrast: Contrast) -> Json:
     low, high = contrast.interval or (None, None)
     row: Json = rounded(
         {
-            "ours": contrast.ours,
+            "ours": f"{contrast.setting}: {contrast.ours}" if contrast.setting else contrast.ours,
             "theirs": contrast.theirs,
             "metric": contrast.metric,
             "seeds": len(contrast.seeds),
