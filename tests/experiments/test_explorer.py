@@ -52,6 +52,10 @@ def test_its_neighbors_are_those_of_the_runs_table(runs, explorer):
         assert similar == pytest.approx([similarity for _, similarity, _ in row], abs=5e-7)
 
 
+def test_it_says_which_run_it_comes_from(explorer):
+    assert (explorer["method"], explorer["corpus"]) == ("ss-nnrs", "text")
+
+
 def test_its_sentences_are_of_the_training_text_with_a_draw_for_each_word(runs, explorer):
     text = (runs / "text.txt").read_text().splitlines()
     assert len(explorer["sentences"]) == made_by.SENTENCES

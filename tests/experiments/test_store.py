@@ -5,6 +5,8 @@ import io
 import json
 import math
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -91,9 +93,13 @@ def test_a_result_holds_the_run_in_numbers(made):
 
 
 def test_a_result_names_no_folder_of_its_machine_and_is_plain_json(made):
-    record = build_result(made.directory, request=REQUEST, trajectory=trajectory_of(made)).record
+    folder = made.directory.path.parent
+    files = {name: str(folder / name) for name in ("data", "vectors", "oracle")}
+    request = replace(REQUEST, **files)
+    record = build_result(made.directory, request=request, trajectory=trajectory_of(made)).record
     assert json.loads(json.dumps(record)) == record
-    assert str(made.directory.path.parent) not in json.dumps(record)
+    assert str(folder) not in json.dumps(record)
+    assert [record["request"][name] for name in files] == list(files)
     assert record["config"]["data"]["source"] == "words.txt"
 
 
@@ -131,6 +137,16 @@ def test_runs_share_a_group_when_only_their_seeds_differ(made, tmp_path):
         for path in (made.directory.path, tmp_path / "seed", tmp_path / "k")
     )
     assert mine == seed != other
+
+
+def test_another_text_of_the_same_name_is_another_group(made, tmp_path):
+    text = tmp_path / "words.txt"
+    text.write_text(Path(made.parts.config.data.source).read_text().replace("w10", "w9"))
+    rates = {"neighbor_rate": "0:0.4", "prediction_rate": "0.2:0.4"}
+    start(configure(given(text, **rates)), tmp_path / "run", CPU).finish()
+    ours, theirs = build_result(made.directory), build_result(RunDirectory(tmp_path / "run"))
+    assert ours.record["names"] == theirs.record["names"]
+    assert ours.group != theirs.group
 
 
 def test_a_trajectory_tells_where_each_input_came_from(made):

@@ -115,6 +115,7 @@ def make_explorer(words: int = 40, k: int = 5) -> dict[str, Any]:
     return {
         "format": 1,
         "method": "ss-nnrs",
+        "corpus": "ptb",
         "k": k,
         "words": names,
         "counts": [10 * (words - i) for i in range(words)],

@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 from tests.report.browser import Opened
-from tests.report.factory import EVIL, make_explorer, make_results
+from tests.report.factory import EVIL, make_explorer, make_result, make_results
 
 from nnrs.experiments.store import Result
 from nnrs.neighbors.probabilities import effective_neighbors, neighbor_probabilities, pick
@@ -173,6 +173,21 @@ def test_the_curriculum_explorer_replaces_what_the_library_would(opened, results
             assert words.locator("span").all_inner_texts() == [word for _, word in expected]
             seen |= {source for source, _ in expected}
     assert seen >= {"gold", "neighbor"} if method == "nnrs" else seen >= {"gold", "prediction"}
+
+
+def test_the_curriculum_explorer_offers_only_settings_whose_words_it_knows(chromium, tmp_path):
+    settings = {"ss": "ptb", "nnrs": "ptb", "tprs": "ptb", "ss-nnrs": "wikitext-2"}
+    made = [
+        make_result("ss-nnrs", corpus, {"method": method, "corpus": corpus}, index, 1, 3)
+        for index, (method, corpus) in enumerate(settings.items())
+    ]
+    path = tmp_path / "page.html"
+    path.write_text(build_page([Result(record) for record in made], title="t", explorer=make_explorer()))
+    opened = Opened(chromium, path)
+    offered = opened.page.locator("#explore-curriculum select").nth(1).locator("option").all_inner_texts()
+    assert [name.split()[0] for name in offered] == ["ss", "nnrs"]
+    assert "a finished run of ss-nnrs on ptb" in opened.page.locator("#explore-curriculum .note").inner_text()
+    assert opened.errors == []
 
 
 def test_a_click_on_a_heading_sorts_and_another_turns_it_around(opened):

@@ -11,7 +11,7 @@ from nnrs.experiments.load import LoadedRun, load
 from nnrs.experiments.prepare import Text
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.functional import sample_tokens
-from nnrs.run_directory import Json
+from nnrs.run_directory import Json, RunDirectory
 from nnrs.seeding import Random, Stream
 from nnrs.vocabulary import Vocabulary
 
@@ -41,6 +41,7 @@ def make_explorer(path: Path | str) -> Json | None:
     return {
         "format": FORMAT,
         "method": loaded.config.policy.method,
+        "corpus": RunDirectory.open(path).config()["names"]["corpus"],
         "k": table.k,
         "words": vocabulary.decode(places),
         "counts": [vocabulary.counts[word] for word in places],

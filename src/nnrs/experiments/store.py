@@ -24,6 +24,7 @@ from nnrs.run_directory import Json, RunDirectory
 
 FORMAT = 1
 SAMPLES = 5
+FILES = ("data", "vectors", "oracle")  # of a request
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def build_result(
         "trajectory": trajectory,
         "command": command_of(config),
         "model": model,
-        "request": asdict(request) if request else None,
+        "request": shown_request(request) if request else None,
         "timing": {
             "train_seconds": sum(line["train_seconds"] for line in directory.records("timing")),
             "environment": record["environment"],
@@ -225,6 +226,12 @@ def _checked(record: Any, where: Path | str) -> Result:
             f"{where} has result format {record['format']}; this version of nnrs reads up to {FORMAT}. Update nnrs."
         )
     return Result(record)
+
+
+def shown_request(request: Request) -> Json:
+    """What was measured as plain values, of files their names alone: a result tells nothing of its machine."""
+    values: Json = json.loads(json.dumps(asdict(request)))  # with lists, as it is read back
+    return values | {name: Path(values[name]).name for name in FILES if values[name]}
 
 
 def _group(config: RunConfig, record: Json) -> str:

@@ -4,9 +4,8 @@ Nothing here is lost to a kill. A run directory appears all at once, its checkpo
 counts as done when its result.json is there.
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,7 +15,7 @@ from nnrs.experiments.plan import Cell
 from nnrs.experiments.prepare import Shelf, prepare
 from nnrs.experiments.run import Run, reopened
 from nnrs.experiments.scoring import evaluate_run
-from nnrs.experiments.store import build_result
+from nnrs.experiments.store import build_result, shown_request
 from nnrs.experiments.subject import Request
 from nnrs.experiments.together import Outcome, chosen_steps, finish_together
 from nnrs.experiments.trajectory import trajectory_of
@@ -48,7 +47,7 @@ def is_done(path: Path, request: Request) -> bool:
     """Whether a run directory holds a result of its present model, with the scores that are asked for."""
     directory = RunDirectory(path)
     record = directory.result()
-    if record is None or record.get("request") != json.loads(json.dumps(asdict(request))):
+    if record is None or record.get("request") != shown_request(request):
         return False
     return directory.best_fingerprint() in (None, record.get("model"))
 

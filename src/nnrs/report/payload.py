@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from nnrs.experiments.store import Result
+from nnrs.experiments.store import FILES, Result
 from nnrs.metrics.contrasts import Contrast
 from nnrs.report.columns import Published, column_values, columns_of, paper_columns
 from nnrs.report.figures import figures
@@ -102,8 +102,8 @@ def _evaluate_command(request: Mapping[str, Any] | None) -> str | None:
         words += [f"--{option}", ",".join(request[name])]
     for name in ("sentences", "prefix", "length", "seed"):
         words += [f"--{name}", str(request[name])]
-    for name in ("data", "vectors"):
-        words += [f"--{name}", str(request[name]).rpartition("/")[2]] if request.get(name) else []
+    for name in FILES:
+        words += [f"--{name}", request[name]] if request.get(name) else []
     return shlex.join(words)
 
 

@@ -1,5 +1,7 @@
 // The two explorers: Ñ = softmax(N / τ) of any word (Eq. 3), and the choice of inputs (Eq. 6) at any epoch.
 
+const COSINE = ["nnrs", "ss-nnrs"];  // the methods that draw from the table of nearest neighbors
+
 const probabilities = (similarities, temperature) => {
   const highest = Math.max(...similarities);
   const weights = similarities.map((value) => Math.exp((value - highest) / temperature));
@@ -72,8 +74,13 @@ function placeNeighborExplorer() {
 
 function placeCurriculumExplorer() {
   const section = $("#explore-curriculum"), box = $(".explorer", section);
-  const able = Object.keys(details).map(Number).filter((group) => ["prediction_rate", "neighbor_rate"].some((name) => details[group].epochs[name].some((rate) => rate > 0)));
-  if (!DATA.explorer?.sentences.length || !able.length) return leaveOut(section);
+  const { explorer } = DATA;
+  if (!explorer) return leaveOut(section);
+  // Neighbors are those of one run: settings that draw from other tables, or read another text, would show wrong words.
+  const alike = COSINE.includes(explorer.method) ? ["ss", ...COSINE] : ["ss", explorer.method];
+  const fits = (group) => alike.includes(groups[group].labels.method) && groups[group].corpus === explorer.corpus;
+  const able = Object.keys(details).map(Number).filter((group) => fits(group) && ["prediction_rate", "neighbor_rate"].some((name) => details[group].epochs[name].some((rate) => rate > 0)));
+  if (!explorer.sentences.length || !able.length) return leaveOut(section);
   const preferred = able.filter((group) => slots.has(group)), both = (group) => details[group].epochs.prediction_rate.at(-1) > 0 && details[group].epochs.neighbor_rate.at(-1) > 0;
   const state = { group: preferred.find(both) ?? able.find(both) ?? able[0], sentence: DATA.explorer.sentences[0] };
   const slider = make("input", { type: "range", id: "epoch", min: "0", step: "1", value: "0" }), shown = make("output", { for: "epoch", id: "epoch-shown" });
@@ -112,9 +119,8 @@ function placeCurriculumExplorer() {
   slider.addEventListener("input", draw);
   box.append(make("div", { className: "controls" }, sentences, settings), make("div", { className: "field" },
     make("div", { className: "controls" }, make("label", { for: "epoch" }, "Epoch ", shown), play), slider), readout, words,
-    make("p", { className: "note" }, make("span", { className: "neighbor" }, "neighbor"), " of the true word, ", make("span", { className: "prediction" }, "prediction"), " of the model; the true word struck out below."));
-  slider.value = String(details[state.group].epochs.valid.length - 1);
-  slider.max = slider.value;
+    make("p", { className: "note" }, make("span", { className: "neighbor" }, "neighbor"), " of the true word, ", make("span", { className: "prediction" }, "prediction"), ` of the model, both from a finished run of ${explorer.method} on ${explorer.corpus}; the true word struck out below.`));
+  slider.max = String(details[state.group].epochs.valid.length - 1);
   slider.value = slider.max;
   draw();
 }
