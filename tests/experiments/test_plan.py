@@ -220,7 +220,7 @@ def test_the_command_of_a_run_makes_the_same_run(options):
 
 
 def test_the_command_of_a_run_names_no_folder_of_this_machine_and_no_option_too_many():
-    assert command_of(configure({"data": "/home/someone/ptb", "method": "nnrs", "seed": 2})) == (
+    assert command_of(configure({"data": "/texts/ptb", "method": "nnrs", "seed": 2})) == (
         "nnrs train --data ptb --method nnrs --seed 2 --out nnrs_seed-2"
     )
 

@@ -55,7 +55,7 @@ def names(text: str) -> list[str]:
 def repeating(words: list[str]) -> list[str]:
     """The words of a command, files of this machine by their last name.
 
-    >>> repeating(["nnrs", "compare", "--data", "/home/me/my.txt"])
+    >>> repeating(["nnrs", "compare", "--data", "/texts/my.txt"])
     ['nnrs', 'compare', '--data', 'my.txt']
     """
     return [Path(word).name if Path(word).is_absolute() else word for word in words]

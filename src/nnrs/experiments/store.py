@@ -60,16 +60,6 @@ class Result:
         return str(self.record["names"]["corpus"])
 
     @property
-    def valid_nats(self) -> float:
-        """Nats per token on the validation split; perplexity is exp of it."""
-        return float(self.record["valid_nats"])
-
-    @property
-    def test_nats(self) -> float:
-        """Nats per token on the test split."""
-        return float(self.record["test_nats"])
-
-    @property
     def epochs(self) -> list[Json]:
         """What each epoch gave."""
         epochs: list[Json] = self.record["epochs"]

@@ -8,7 +8,6 @@ from nnrs.metrics.score import Score
 from nnrs.report.groups import Shown, rounded
 from nnrs.run_directory import Json
 
-SETS = ("perplexity", "text", "own history")
 # metric -> the set that it stands in, what a reader calls it, and what it is, in a few words
 TABLED = {
     "ppl": ("perplexity", "perplexity", "exp of the mean loss on gold histories"),
