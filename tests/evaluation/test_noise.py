@@ -30,8 +30,8 @@ def table():
 
 def scored(model, ids, table, **settings):
     replaceable = torch.ones(VOCAB, dtype=torch.bool)
-    given = {"rate": 0.4, "proposal": table, "replaceable": replaceable, "streams": 2, **settings}
-    return noised_nats(model, ids, eos_id=0, **given)
+    given = {"rates": [0.4], "proposal": table, "replaceable": replaceable, "streams": 2, **settings}
+    return noised_nats(model, ids, eos_id=0, **given)[0]
 
 
 @torch.no_grad()
@@ -58,7 +58,7 @@ def draws_of(row, seed=0):
 def test_at_rate_zero_every_noise_is_the_plain_loss(model, ids, table):
     plain = rows_by_hand(model, ids, lambda row, inputs: inputs)
     for proposal in (table, None):
-        torch.testing.assert_close(scored(model, ids, table, proposal=proposal, rate=0.0), plain)
+        torch.testing.assert_close(scored(model, ids, table, proposal=proposal, rates=[0.0]), plain)
 
 
 def test_proposals_stand_in_the_history_and_the_targets_stay(model, ids, table):
@@ -74,7 +74,7 @@ def test_proposals_stand_in_the_history_and_the_targets_stay(model, ids, table):
 def test_words_that_are_not_replaceable_stay(model, ids, table):
     nothing = torch.zeros(VOCAB, dtype=torch.bool)
     plain = rows_by_hand(model, ids, lambda row, inputs: inputs)
-    torch.testing.assert_close(scored(model, ids, table, replaceable=nothing, rate=1.0), plain)
+    torch.testing.assert_close(scored(model, ids, table, replaceable=nothing, rates=[1.0]), plain)
 
 
 @torch.no_grad()
@@ -89,7 +89,7 @@ def test_own_words_are_drawn_after_the_history_the_model_had(model, ids):
         return torch.tensor(made)
 
     expected = rows_by_hand(model, ids, noisy)
-    torch.testing.assert_close(scored(model, ids, None, rate=0.7), expected)
+    torch.testing.assert_close(scored(model, ids, None, rates=[0.7]), expected)
 
 
 def test_the_noise_is_the_same_for_every_model_and_another_for_another_seed(model, ids, table):
@@ -98,6 +98,16 @@ def test_the_noise_is_the_same_for_every_model_and_another_for_another_seed(mode
     assert not torch.equal(first, other)
 
 
+def test_rates_side_by_side_are_the_same_as_each_alone(model, ids, table):
+    rates, replaceable = [0.0, 0.3, 0.8], torch.ones(VOCAB, dtype=torch.bool)
+    for proposal in (table, None):
+        settings = {"proposal": proposal, "replaceable": replaceable, "streams": 2}
+        together = noised_nats(model, ids, eos_id=0, rates=rates, **settings)
+        alone = [scored(model, ids, None, rates=[rate], **settings) for rate in rates]
+        torch.testing.assert_close(together, torch.stack(alone))
+        assert len({float(row.sum()) for row in together}) == 3
+
+
 def test_a_rate_that_is_no_probability_is_refused(model, ids, table):
-    with pytest.raises(ConfigError, match="probability"):
-        scored(model, ids, table, rate=1.5)
+    with pytest.raises(ConfigError, match="probabilities"):
+        scored(model, ids, table, rates=[0.2, 1.5])

@@ -3,9 +3,11 @@
 A model that survives its mistakes loses less here than it gains elsewhere (METHOD, last section).
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from nnrs.batches import IGNORED, Windows
@@ -24,42 +26,54 @@ def noised_nats(
     ids: Int[Tensor, " tokens"],
     *,
     eos_id: int,
-    rate: float,
+    rates: Sequence[float],
     proposal: Proposal | None,
     replaceable: Bool[Tensor, " vocab"],
     temperature: float = 1.0,
     streams: int = 20,
     seed: int = 0,
-) -> Float[Tensor, " tokens"]:
-    """The loss of every gold token, in the order of the text, after a history of which a part was replaced.
+) -> Float[Tensor, "rates tokens"]:
+    """The loss of every gold token, in the order of the text, after histories of which a part was replaced.
 
-    With a `proposal`, each replaceable input becomes one of its proposals at `rate`. Without, any input becomes what
-    the model itself would have said there, drawn from its softmax after the history it had. The noise is the same for
-    every model. The first input of each stream is gold.
+    With a `proposal`, each replaceable input becomes one of its proposals at the rate. Without, any input becomes
+    what the model itself would have said there, drawn from its softmax after the history it had. The noise is the
+    same for every model, and a higher rate replaces what a lower one does and more. The first input of each stream is
+    gold.
     """
-    if not 0.0 <= rate <= 1.0:
-        raise ConfigError(f"a noise rate must be a probability in [0, 1], got {rate}.")
+    if not all(0.0 <= rate <= 1.0 for rate in rates):
+        raise ConfigError(f"noise rates must be probabilities in [0, 1], got {', '.join(map(str, rates))}.")
     device = next(model.parameters()).device
     streams = min(streams, len(ids))
     windows = Windows(ids, batch_size=streams, length=LENGTH, eos_id=eos_id, pad_remainder=True).to(device)
     # Filled in place: a small tensor kept from every window would pin the memory of that window's logits.
-    nats = torch.zeros(streams, -(-len(ids) // streams), dtype=torch.float64)
-    state, last, first = model.init_state(streams), None, 0
+    nats = torch.zeros(len(rates), streams, -(-len(ids) // streams), dtype=torch.float64, device=device)
+    wanted = torch.tensor(rates, device=device).view(-1, 1, 1)
+    state, last, first = model.init_state(len(rates) * streams), None, 0
     for step, window in enumerate(windows):
-        random = Random(seed, Stream.DRAWS, step, device=device)
-        chosen, drawn = random.uniform(2, *window.inputs.shape)
+        chosen, drawn = Random(seed, Stream.DRAWS, step, device=device).uniform(2, *window.inputs.shape)
+        noisy, gold = chosen < wanted, window.inputs
         if proposal is None:
-            logits, state, last = _on_its_own(model, window.inputs, chosen < rate, drawn, state, last)
+            side_by_side = (_repeated(gold, rates), noisy.flatten(0, 1), _repeated(drawn, rates))
+            logits, state, last = _on_its_own(model, *side_by_side, state, last)
         else:
-            noisy = (chosen < rate) & replaceable[window.inputs] & proposal.replaceable[window.inputs]
-            proposed = proposal.draw(window.inputs, drawn, temperature)
-            logits, state = model(torch.where(noisy, proposed, window.inputs), state)
+            noisy = noisy & replaceable[gold] & proposal.replaceable[gold]
+            inputs = torch.where(noisy, proposal.draw(gold, drawn, temperature), gold)
+            logits, state = model(inputs.flatten(0, 1), state)
+        targets = _repeated(window.targets, rates)
         losses = F.cross_entropy(
-            logits.transpose(1, 2).float(), window.targets, ignore_index=IGNORED, reduction="none"
+            logits.transpose(1, 2).float(), targets, ignore_index=IGNORED, reduction="none"
         )
-        nats[:, first : first + losses.shape[1]] = losses
-        first += losses.shape[1]
-    return nats.flatten()[: len(ids)]  # rows are consecutive pieces of the text; the last is filled up
+        after = first + gold.shape[1]
+        nats[:, :, first:after] = losses.view(len(rates), streams, -1)
+        first = after
+    return nats.flatten(1)[
+        :, : len(ids)
+    ].cpu()  # rows are consecutive pieces of the text; the last is filled up
+
+
+def _repeated(rows: Shaped[Tensor, "batch time"], rates: Sequence[float]) -> Shaped[Tensor, "all time"]:
+    """The rows once for each rate."""
+    return rows.repeat(len(rates), 1)
 
 
 def _on_its_own(

@@ -48,11 +48,8 @@ def decile_scores(subject: Subject, split: str) -> Iterator[Score]:
 
 def noise_scores(subject: Subject, split: str) -> Iterator[Score]:
     """Perplexity of gold text after histories of which a part became neighbors, frequent words or the model's own."""
-    yield _noised(subject, split, "ppl-noise0", 0, None)
     for kind, proposal, temperature, parts in _noises(subject):
-        for percent in NOISE_RATES:
-            name = f"ppl-{kind}-noise{percent}"
-            yield _noised(subject, split, name, percent, proposal, temperature, parts)
+        yield from _noised(subject, split, kind, proposal, temperature, parts)
 
 
 def _token_nats(subject: Subject, split: str) -> tuple[Float[Tensor, " tokens"], Perplexity]:
@@ -105,25 +102,28 @@ def _noise_table(subject: Subject) -> tuple[NeighborTable, float, str] | None:
 def _noised(
     subject: Subject,
     split: str,
-    name: str,
-    percent: int,
+    kind: str,
     proposal: Proposal | None,
-    temperature: float = 1.0,
-    parts: Sequence[str] = (),
-) -> Score:
-    device = subject.device
-    nats = noised_nats(
+    temperature: float,
+    parts: Sequence[str],
+) -> Iterator[Score]:
+    """Of one kind of noise, all rates at once; the rate of 0, which is of no kind, beside the model's own words."""
+    device, own = subject.device, proposal is None
+    percents = (0, *NOISE_RATES) if own else NOISE_RATES
+    rows = noised_nats(
         subject.loaded.model,
         subject.ids(split),
         eos_id=subject.vocabulary.eos_id,
-        rate=percent / 100,
+        rates=[percent / 100 for percent in percents],
         proposal=proposal.to(device) if proposal else None,
         replaceable=torch.ones(len(subject.vocabulary), dtype=torch.bool, device=device),
         temperature=temperature,
         streams=NOISE_STREAMS,
         seed=subject.request.seed,
     )
-    ends = _intervals(nats, torch.zeros(len(nats), dtype=torch.int64), 1)
-    value = Perplexity(float(nats.sum()), len(nats)).compute()
     how = [f"streams:{NOISE_STREAMS}", *parts, f"noise-seed:{subject.request.seed}"]
-    return Score(name, value, subject.signature(split, after=how), ends[0])
+    signature = subject.signature(split, after=how)
+    for percent, nats in zip(percents, rows, strict=True):
+        ends = _intervals(nats, torch.zeros(len(nats), dtype=torch.int64), 1)
+        name = f"ppl-{kind}-noise{percent}" if percent else "ppl-noise0"
+        yield Score(name, Perplexity(float(nats.sum()), len(nats)).compute(), signature, ends[0])
