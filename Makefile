@@ -8,7 +8,10 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # A file's tests stay in one process: they share what is costly to make.
 SPREAD := -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test check test-all bench clean
+# A warning fails it (with --quiet none would); the variable silences what the theme says of its own future.
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+.PHONY: demo test check test-all docs bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/nnrs demo
@@ -24,6 +27,10 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(PYTEST) tests/test_layout.py src
+	$(SITE)
+
+docs: $(VENV)/.installed
+	$(SITE)
 
 bench: $(VENV)/.installed
 	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
@@ -35,4 +42,4 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache
