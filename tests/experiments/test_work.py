@@ -11,6 +11,7 @@ from nnrs.experiments import together, work
 from nnrs.experiments.grid import MOST_TOGETHER, Board, open_grid, share_out
 from nnrs.experiments.plan import Plan, expand
 from nnrs.experiments.prepare import Shelf
+from nnrs.experiments.processes import Workers
 from nnrs.experiments.subject import Request
 from nnrs.experiments.work import News, Place, is_done, work_on
 from nnrs.grid_directory import GridDirectory
@@ -108,24 +109,22 @@ def test_what_a_kill_left_of_a_directory_is_cleared_away(text, place):
     assert not half.exists()
 
 
-def test_a_cell_that_fails_is_named_with_its_reason_and_the_others_are_done(text, place):
+def test_a_cell_that_fails_is_named_with_its_reason_and_the_others_go_on(text, place):
     runs = ({"method": "nnrs", "protect": ["nowhere"]}, {"method": "mle"})
     bad, good = cells_on(text, runs=runs)
     news = list(work_on([bad, good], REQUEST, place))
     assert (news[0].name, news[0].how) == (bad.name, "error")
     assert "cannot protect 'nowhere'" in news[0].error
-    assert ends(news[1:]) == [(good.name, "done")]
+    assert ends(news[1:]) == [(good.name, "trained")]
 
 
 def test_a_damaged_checkpoint_fails_its_own_cell_only(text, place):
     cells = cells_on(text)
     list(work_on(cells, REQUEST, place))
-    for cell in cells:
-        (place.grid.run_path(cell.name) / "result.json").unlink()
     for path in place.grid.run_path(cells[0].name).glob("checkpoint-*.safetensors"):
         path.write_bytes(b"torn")
     news = [item for item in work_on(cells, REQUEST, place) if item.how != "measuring"]
-    assert [item.how for item in news] == ["error", "done"]
+    assert [item.how for item in news] == ["error", "trained"]
     assert "is damaged" in news[0].error
 
 
@@ -146,7 +145,7 @@ def test_a_stop_leaves_cells_saved_and_not_done(text, place):
     )
     cells = cells_on(text)
     assert {how for _, how in ends(work_on(cells, REQUEST, stopping))} == {"stopped"}
-    assert ends(work_on(cells, REQUEST, place)) == [(cell.name, "done") for cell in cells]
+    assert ends(work_on(cells, REQUEST, place)) == [(cell.name, "trained") for cell in cells]
 
 
 @pytest.fixture
@@ -170,7 +169,11 @@ def test_cells_of_a_kind_train_as_one_fleet_also_after_a_stop_in_between(text, p
         grid=place.grid, device=place.device, threads=1, shelf=Shelf(), should_stop=lambda: next(asked)
     )
     assert {how for _, how in ends(work_on(cells, REQUEST, stopping))} == {"stopped"}
-    assert ends(work_on(cells, REQUEST, place)) == [(cell.name, "done") for cell in cells]
+    assert ends(work_on(cells, REQUEST, place)) == [(cell.name, "trained") for cell in cells]
+    assert [place.grid.is_claimed(cell.name) for cell in cells] == [False, False]
+    assert [ends(work_on([cell], REQUEST, place)) for cell in cells] == [
+        [(cell.name, "done")] for cell in cells
+    ]
     assert sizes == [2, 2]
     broken = [result_of(place, cell.name)["test_perplexity"] for cell in cells]
     alone = Place(
@@ -178,7 +181,8 @@ def test_cells_of_a_kind_train_as_one_fleet_also_after_a_stop_in_between(text, p
     )
     alone.grid.path.mkdir()
     monkeypatch.setattr(together, "can_batch", lambda config, device: False)
-    list(work_on(cells, REQUEST, alone))
+    for cell in cells:
+        list(work_on([cell], REQUEST, alone))
     expected = [result_of(alone, cell.name)["test_perplexity"] for cell in cells]
     assert broken == pytest.approx(expected, rel=1e-4)
 
@@ -188,7 +192,7 @@ class Scripted:
 
     def __init__(self, script=(), kind=lambda cell: None, have_time=True):
         self.given, self.cells, self._script, self._time = [], [], dict(script), have_time
-        self.kind, self.stopped = kind, False
+        self.kind, self.stopped, self.takes = kind, False, lambda cell: True
 
     @property
     def have_time(self):
@@ -226,6 +230,72 @@ def test_cells_of_a_kind_are_given_together_and_others_one_by_one(board):
     share_out(board, hands, lambda progress: None, lambda: False)
     assert hands.given == [names[:3], *([name] for name in names[3:])]
     assert MOST_TOGETHER > 3
+
+
+class Busy:
+    """A worker that is at cells, and never ends them."""
+
+    def __init__(self, cells, trains):
+        self.cells, self.trains, self.ended = dict.fromkeys(cells), trains, False
+
+    def end(self):
+        self.ended = True
+
+
+def finish_training(board, cell):
+    """What a run directory has after its last epoch."""
+    directory = RunDirectory.create(board.grid.run_path(cell.name), cell.config.as_dict())
+    for epoch in range(cell.config.training.epochs):
+        directory.append("metrics", {"epoch": epoch})
+    directory.write_summary({})
+
+
+def test_a_gpu_trains_one_fleet_or_measures_several_runs_that_are_trained(board):
+    trained, other, fresh, *_ = board.plan.cells
+    for cell in (trained, other):
+        finish_training(board, cell)
+    workers = Workers(board.grid, torch.device("cuda"), 3, 1)
+    assert workers.takes(fresh)
+    assert workers.kind(fresh) == workers.kind(board.plan.cells[-1])
+    assert workers.kind(fresh) is not None
+    assert workers.kind(trained) is None
+    workers._all = [Busy([other.name], trains=False)]
+    assert (workers.takes(trained), workers.takes(fresh)) == (True, False)
+    workers._all = [Busy([fresh.name], trains=True)]
+    assert (workers.takes(trained), workers.takes(board.plan.cells[-1])) == (False, False)
+    workers._all = [Busy([], trains=True)]
+    assert workers.takes(fresh)
+
+
+def test_a_worker_that_trained_a_fleet_gives_its_memory_back(board):
+    first, second, *_ = (cell.name for cell in board.plan.cells)
+    workers, worker = Workers(board.grid, torch.device("cuda"), 1, 1), Busy([first, second], trains=True)
+    workers._all = [worker]
+    for name in (first, second):
+        assert not worker.ended
+        workers._heard.put((worker, News(name=name, how="trained")))
+        assert [news.name for news in workers.hear(1.0)] == [name]
+    assert worker.ended
+    assert workers.cells == []
+    workers._heard.put((worker, None))  # its end is heard, and is no loss
+    assert workers.hear(1.0) == []
+
+
+def test_a_damaged_file_of_metrics_fails_its_own_cell_only(text, place, batched):
+    cells = cells_on(text)
+    asked = iter([False, False, True, *[True] * 20])
+    stopping = Place(
+        grid=place.grid, device=place.device, threads=1, shelf=Shelf(), should_stop=lambda: next(asked)
+    )
+    list(work_on(cells, REQUEST, stopping))
+    damaged = place.grid.run_path(cells[0].name) / "metrics.jsonl"
+    damaged.write_text("{\n{}\n")
+    plan = Plan(kind="grid", title="t", command="c", cells=tuple(cells), request=REQUEST)
+    assert Board(place.grid, plan).progress().epochs == 1  # of the other; the complaint is left to the cell
+    first, second = work_on(cells, REQUEST, place)
+    assert (first.name, first.how) == (cells[0].name, "error")
+    assert "metrics.jsonl" in first.error
+    assert (second.name, second.how) == (cells[1].name, "trained")
 
 
 def test_a_lost_cell_is_tried_three_times_and_one_with_an_error_once(board):

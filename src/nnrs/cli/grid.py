@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from nnrs.experiments.store import Result
 
 JobsOption = Annotated[
-    int | None, typer.Option(min=1, help="Runs at a time. [default: one for each core; on a GPU a fleet]")
+    int | None,
+    typer.Option(
+        min=1,
+        help="Runs at a time. [default: one for each core; a GPU trains a fleet, then measures 4 at a time]",
+    ),
 ]
 RayOption = Annotated[
     str | None, typer.Option(metavar="ADDRESS|auto", help="Run on a Ray cluster that shares --out.")

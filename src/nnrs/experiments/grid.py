@@ -30,6 +30,7 @@ EXPLORED = ("ss-nnrs", "nnrs")  # the methods whose neighbors the page shows, if
 TICK = 0.2  # seconds between two looks at the folder
 TRIES = 3  # of a cell whose worker dies, in one go
 MOST_TOGETHER = 64  # cells that a GPU is given at once; it trains as many of them side by side as it can hold
+MEASURED_TOGETHER = 4  # runs that one GPU measures at a time, unless told otherwise
 LOSSES = 10  # workers that die in a row before it is given up
 
 
@@ -78,6 +79,7 @@ def run_grid(
 ) -> GridOutcome:
     """Carry out what is missing of a plan, in worker processes; `watch` hears of the progress about once a second.
 
+    `jobs` of them; on a GPU one trains as much side by side as it can, and so many measure what is trained.
     A cell that fails is recorded and the others go on; the next call tries it again. Ends when every cell is done or
     has failed here, also those that another process is at.
     """
@@ -86,7 +88,8 @@ def run_grid(
     board = Board(grid, plan)
     if board.left:
         cores = len(os.sched_getaffinity(0))
-        jobs = 1 if chosen.type == "cuda" else min(jobs or cores, len(plan.cells))
+        most = min(cores, MEASURED_TOGETHER) if chosen.type == "cuda" else cores
+        jobs = min(jobs or most, len(plan.cells))
         # Of all cells, not of those that are left: a run begun after a restart has as many as one begun before.
         threads = torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else max(1, cores // jobs)
         with Workers(grid, chosen, jobs, threads) as workers:
@@ -186,7 +189,10 @@ class Board:
         return GridOutcome(done=len(self.done), failed=dict(self.failed), remaining=left)
 
     def _trained(self, name: str) -> int:
-        return len(RunDirectory(self.grid.run_path(name)).records("metrics"))
+        try:
+            return len(RunDirectory(self.grid.run_path(name)).records("metrics"))
+        except RunError:  # damaged: whoever works on the cell will say so
+            return 0
 
     def _work(self) -> int:
         """What is behind us, failures included."""
@@ -212,6 +218,9 @@ class Hands(Protocol):
     def have_time(self) -> bool:
         """Whether more can be given."""
 
+    def takes(self, cell: Cell) -> bool:
+        """Whether a cell can be begun beside what is being worked on."""
+
     def kind(self, cell: Cell) -> Hashable | None:
         """What cells have in common that are given together; None where each is given alone."""
 
@@ -234,7 +243,7 @@ def share_out(
         if should_stop() and not stopping:
             stopping = True
             hands.stop()
-        free = board.free()
+        free = filter(hands.takes, board.free())
         while not stopping and hands.have_time and (cell := next(free, None)):
             _give(cell, free, board, hands)
         heard = hands.hear(TICK)  # of a worker that died: of all its cells

@@ -15,12 +15,13 @@ from types import TracebackType
 
 import torch
 
+from nnrs.errors import NnrsError
 from nnrs.experiments.plan import Cell
 from nnrs.experiments.subject import Request
-from nnrs.experiments.together import can_batch
+from nnrs.experiments.together import can_batch, is_finished
 from nnrs.experiments.work import News
 from nnrs.grid_directory import GridDirectory
-from nnrs.run_directory import Json
+from nnrs.run_directory import Json, RunDirectory
 from nnrs.training.agreement import shared_settings
 
 
@@ -30,6 +31,7 @@ class Worker:
     def __init__(self, command: Sequence[str], heard: "Heard") -> None:
         self.cells: dict[str, Cell] = {}
         self.measuring = False
+        self.trains = False  # it was given what is not trained yet
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -45,9 +47,9 @@ class Worker:
         for thread in self._threads:
             thread.start()
 
-    def give(self, cells: Sequence[Cell], request: Request) -> None:
+    def give(self, cells: Sequence[Cell], request: Request, *, trains: bool) -> None:
         """Have it work on cells."""
-        self.cells, self.measuring = {cell.name: cell for cell in cells}, False
+        self.cells, self.measuring, self.trains = {cell.name: cell for cell in cells}, False, trains
         self._send({"cells": [cell.as_dict() for cell in cells], "request": asdict(request)})
 
     def stop(self) -> None:
@@ -102,7 +104,7 @@ class Workers:
         module = ["-P", "-m", "nnrs.experiments.worker"]
         self._command = [sys.executable, *module, str(grid.path), str(device), str(threads)]
         self._heard: Heard = queue.SimpleQueue()
-        self._device, self._jobs, self._all = device, jobs, list[Worker]()
+        self._grid, self._device, self._jobs, self._all = grid, device, jobs, list[Worker]()
 
     def __enter__(self) -> "Workers":
         return self
@@ -123,10 +125,17 @@ class Workers:
         """Whether one of them is idle, or would be if it were started."""
         return len(self._all) < self._jobs or not all(worker.cells for worker in self._all)
 
+    def takes(self, cell: Cell) -> bool:
+        """On a GPU, one worker trains and has its memory to itself, or several measure what is trained."""
+        busy = [worker for worker in self._all if worker.cells]
+        if self._device.type != "cuda" or not busy:
+            return True
+        return self._is_trained(cell) and not any(worker.trains for worker in busy)
+
     def kind(self, cell: Cell) -> Hashable | None:
-        """What cells have in common that train as a fleet; None where each trains alone."""
+        """What cells have in common that train as a fleet; None where each is trained or measured alone."""
         config = cell.config
-        if not can_batch(config, self._device):
+        if not can_batch(config, self._device) or self._is_trained(cell):
             return None
         return config.data, *shared_settings(config.model, config.training, config.optimizer).values()
 
@@ -136,7 +145,7 @@ class Workers:
         if free is None:
             free = Worker(self._command, self._heard)
             self._all.append(free)
-        free.give(cells, request)
+        free.give(cells, request, trains=not all(map(self._is_trained, cells)))
 
     def hear(self, seconds: float) -> list[News]:
         """The next news; of a worker that died, that its cells are lost; none where all is quiet for so long."""
@@ -145,6 +154,8 @@ class Workers:
         except queue.Empty:
             return []
         if news is None:
+            if worker not in self._all:
+                return []
             self._all.remove(worker)
             why = worker.epitaph()
             return [News(name=name, how="lost", error=why) for name in worker.cells]
@@ -152,9 +163,19 @@ class Workers:
             worker.measuring = True
         else:
             del worker.cells[news.name]
+        if news.how == "trained" and not worker.cells:  # give back the memory that its fleet had
+            self._all.remove(worker)
+            worker.end()
         return [news]
 
     def stop(self) -> None:
         """Have all save and stop."""
         for worker in self._all:
             worker.stop()
+
+    def _is_trained(self, cell: Cell) -> bool:
+        directory = RunDirectory(self._grid.run_path(cell.name))
+        try:
+            return is_finished(directory)
+        except NnrsError:  # damaged: whoever works on the cell will say so
+            return False

@@ -123,14 +123,14 @@ def chosen_steps(
 ) -> list[int | None]:
     """Where each run goes on: those of a fleet at a common step, any other from its own newest."""
     kept = [
-        steps_to_continue(directory, previous=previous and not _is_finished(directory))
+        steps_to_continue(directory, previous=previous and not is_finished(directory))
         for directory in directories
     ]
     chosen: list[int | None] = [steps[-1] if steps else None for steps in kept]
     fleets: dict[Hashable, list[int]] = {}
     for index, directory in enumerate(directories):
         config = config_of(directory)
-        if can_batch(config, device) and not _is_finished(directory):
+        if can_batch(config, device) and not is_finished(directory):
             fleets.setdefault(_kind(config, directory.config()["text_sha256"]), []).append(index)
     for indices in fleets.values():
         shared = common_steps([kept[index] for index in indices])
@@ -139,10 +139,11 @@ def chosen_steps(
     return chosen
 
 
-def _is_finished(directory: RunDirectory) -> bool:
+def is_finished(directory: RunDirectory) -> bool:
     """Whether its scores are written and belong to its last epoch: a run that was taken back has them, too."""
-    epochs = config_of(directory).training.epochs
-    return directory.summary() is not None and len(directory.records("metrics")) == epochs
+    if directory.summary() is None:
+        return False
+    return len(directory.records("metrics")) == config_of(directory).training.epochs
 
 
 def _kind(config: RunConfig, text_sha256: str) -> Hashable:

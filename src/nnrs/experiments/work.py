@@ -17,7 +17,7 @@ from nnrs.experiments.run import Run, reopened
 from nnrs.experiments.scoring import evaluate_run
 from nnrs.experiments.store import build_result, shown_request
 from nnrs.experiments.subject import Request
-from nnrs.experiments.together import Outcome, chosen_steps, finish_together
+from nnrs.experiments.together import chosen_steps, finish_together
 from nnrs.experiments.trajectory import trajectory_of
 from nnrs.grid_directory import GridDirectory
 from nnrs.run_directory import RunDirectory, folder_at_once
@@ -25,10 +25,10 @@ from nnrs.run_directory import RunDirectory, folder_at_once
 
 @dataclass(frozen=True, kw_only=True)
 class News:
-    """What becomes of a cell: measuring, and in the end done, busy, stopped, error, diverged or lost."""
+    """What becomes of a cell: measuring, and in the end done, trained, busy, stopped, error, diverged or lost."""
 
     name: str
-    how: str  # busy: another process is at it; lost: the process that was at it died
+    how: str  # trained: to be measured yet; busy: another process is at it; lost: the process that was at it died
     error: str = ""
 
 
@@ -53,7 +53,10 @@ def is_done(path: Path, request: Request) -> bool:
 
 
 def work_on(cells: Sequence[Cell], request: Request, place: Place) -> Iterator[News]:
-    """Claim the cells, train them (as a fleet where they can be one), measure each and write its result."""
+    """Claim the cells, train them (as a fleet where they can be one), measure one that is alone, write its result.
+
+    Several are left as trained: each can be measured by itself, wherever there is time.
+    """
     claims = {cell.name: place.grid.claim(cell.name) for cell in cells}
     try:
         mine = []
@@ -94,7 +97,14 @@ def _carry_out(cells: Sequence[Cell], request: Request, place: Place) -> Iterato
         return
     concerned = [cell for cell in cells if cell.name in runs]
     for cell, outcome in zip(concerned, outcomes, strict=True):
-        yield from _concluded(cell, outcome, request, place)
+        if outcome.error:
+            yield _failed(cell.name, outcome.error)
+        elif outcome.summary is None or place.should_stop():
+            yield News(name=cell.name, how="stopped")
+        elif len(cells) > 1:
+            yield News(name=cell.name, how="trained")
+        else:
+            yield from _measured(cell, outcome.run, request, place)
 
 
 def _started(cell: Cell, place: Place) -> Run:
@@ -110,6 +120,9 @@ def _started(cell: Cell, place: Place) -> Run:
 def _reopened(cell: Cell, place: Place) -> Run:
     """A run that was begun, at its start."""
     directory = RunDirectory.open(place.grid.run_path(cell.name))
+    directory.records(
+        "metrics"
+    )  # a damaged file is this cell's error, and not that of all that train beside it
     torch.set_num_threads(directory.config()["environment"]["threads"])
     return reopened(directory, place.device, place.shelf)
 
@@ -119,15 +132,8 @@ def _steps(runs: Sequence[Run], place: Place) -> list[int | None]:
     return chosen_steps([run.directory for run in runs], place.device, previous=False)
 
 
-def _concluded(cell: Cell, outcome: Outcome, request: Request, place: Place) -> Iterator[News]:
-    if outcome.error:
-        yield _failed(cell.name, outcome.error)
-        return
-    if outcome.summary is None or place.should_stop():
-        yield News(name=cell.name, how="stopped")
-        return
+def _measured(cell: Cell, run: Run, request: Request, place: Place) -> Iterator[News]:
     yield News(name=cell.name, how="measuring")
-    run = outcome.run
     try:
         evaluate_run(run.directory.path, place.device, request, shelf=place.shelf)
         run.load_best()  # a run that was found at its end stands at its last epoch
