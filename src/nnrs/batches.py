@@ -3,12 +3,14 @@
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from nnrs.errors import ConfigError, DataError
+from nnrs.seeding import Random
 
 IGNORED = -100  # a target that is not scored; PyTorch's cross_entropy skips it by default
 
@@ -20,6 +22,34 @@ class Window:
     inputs: Int[Tensor, "batch time"]
     targets: Int[Tensor, "batch time"]
     previous: Int[Tensor, "batch time"]
+    source: Int[Tensor, "batch source_time"] | None = None  # what is translated; filled up with IGNORED
+    padding: int = 0  # how many targets are IGNORED, known without asking the device
+
+    @property
+    def num_tokens(self) -> int:
+        """How many targets are scored."""
+        return self.targets.numel() - self.padding
+
+    @property
+    def scored(self) -> Bool[Tensor, "batch time"]:
+        """Which targets are scored."""
+        return self.targets != IGNORED
+
+
+@runtime_checkable  # for the shape checks in the tests
+class Batches(Protocol):
+    """Where a trainer's windows come from, and whether each goes on where the one before it ended."""
+
+    @property
+    def continuous(self) -> bool:
+        """Whether the state is carried from window to window; else each begins anew."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Window: ...
+
+    def shuffled(self, random: Random) -> "Batches":
+        """The same in the order of an epoch, as many windows."""
 
 
 class Windows:
@@ -33,6 +63,8 @@ class Windows:
     >>> windows[0].inputs, windows[0].targets
     (tensor([[0, 5], [6, 7]]), tensor([[5, 6], [7, 8]]))
     """
+
+    continuous = True
 
     def __init__(
         self,
@@ -69,6 +101,10 @@ class Windows:
 
     def __iter__(self) -> Iterator[Window]:
         return (self[index] for index in range(len(self)))
+
+    def shuffled(self, random: Random) -> "Windows":
+        """The same: a text has one order."""
+        return self
 
     def equals(self, other: "Windows") -> bool:
         """Whether these are the same windows of the same text."""

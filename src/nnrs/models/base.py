@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from nnrs.batches import Window
 from nnrs.errors import ConfigError
 from nnrs.registry import look_up
 from nnrs.seeding import Random
@@ -23,6 +24,7 @@ State = tuple[Tensor, ...]  # flat; every tensor has the batch first. The caller
 Masks = tuple[Tensor, ...]  # one scaled (batch, time, units) dropout mask per place
 
 WORD_RANGE = 0.1  # word vectors start uniform in ± this
+WORD_VECTORS = ("embedding.weight", "source_embedding.weight", "output_weight")
 MAX_DROPOUT = 0.99  # masks are scaled by 1 / (1 - dropout)
 
 
@@ -103,6 +105,10 @@ class SequenceModel(nn.Module, ABC):
     def init_state(self, batch_size: int) -> State:
         """The state before the first token, on the parameters' device."""
 
+    def first_state(self, window: Window, random: Random | None) -> State:
+        """The state that a window begins with where none is carried; dropout, if any, is drawn from `random`."""
+        return self.init_state(len(window.inputs))
+
     @abstractmethod
     def encode(
         self, vectors: Float[Tensor, "batch time hidden"], state: State, masks: Masks | None
@@ -118,7 +124,7 @@ class SequenceModel(nn.Module, ABC):
         """
         for name, parameter in self.named_parameters():
             inputs = parameter.shape[-1] if parameter.dim() > 1 else self.config.units
-            bound = WORD_RANGE if name in ("embedding.weight", "output_weight") else 1 / math.sqrt(inputs)
+            bound = WORD_RANGE if name in WORD_VECTORS else 1 / math.sqrt(inputs)
             parameter.copy_(random.uniform(*parameter.shape).mul_(2).sub_(1).mul_(bound))
         self.output_bias.zero_()
 

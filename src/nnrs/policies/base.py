@@ -143,12 +143,13 @@ class InputPolicy:
         prediction_draw, neighbor_draw, coin = random.uniform(3, *shared)
         prediction_uniform = random.uniform(batch, time)
         in_targets = self.reading.replace == "targets"
-        originals = window.targets if in_targets else window.inputs
+        scored = window.scored  # where nothing is learned, nothing is replaced
+        originals = torch.where(scored, window.targets, window.inputs) if in_targets else window.inputs
         neighbors, possible, mixture_uniform = self._propose(window, originals, rates, random)
-        wants_neighbor = (neighbor_draw < rates.neighbor) & possible
+        wants_neighbor = (neighbor_draw < rates.neighbor) & possible & scored
         targets = torch.where(wants_neighbor, neighbors, window.targets) if in_targets else window.targets
         takes_prediction, takes_neighbor = settle_claims(
-            (prediction_draw < rates.prediction).expand(batch, time),
+            (prediction_draw < rates.prediction) & scored,
             torch.zeros_like(wants_neighbor) if in_targets else wants_neighbor,
             (coin < 0.5).expand(batch, time),
         )

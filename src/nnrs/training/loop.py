@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from nnrs.batches import Window, Windows
+from nnrs.batches import Batches, Window
 from nnrs.errors import ConfigError, DivergenceError
 from nnrs.models.base import SequenceModel
 from nnrs.policies.base import InputPolicy, Rates
@@ -79,7 +79,7 @@ class Trainer:
 
     model: SequenceModel
     policy: InputPolicy
-    windows: Windows
+    windows: Batches
     validate: Callable[[SequenceModel], float]
     config: TrainingConfig
     optimizer_config: OptimizerConfig
@@ -166,10 +166,11 @@ class Trainer:
         """The loss of one window; its gradient is left in the parameters, its state in `live`."""
         live, batch, span = self.live, *window.inputs.shape
         step, device = live.position.step, self._device
-        carry = live.carry or Carry(self.model.init_state(batch))
         choice = self.policy.choose(window, rates, Random(self.seed, Stream.DRAWS, step, device=device))
-        masks = self.model.draw_masks(batch, span, Random(self.seed, Stream.DROPOUT, step, device=device))
+        dropout = Random(self.seed, Stream.DROPOUT, step, device=device)
+        masks = self.model.draw_masks(batch, span, dropout)
         with self._autocast():
+            carry = live.carry or Carry(self.model.first_state(window, dropout))
             unrolled = unroll(
                 self.model,
                 self.policy,
@@ -183,18 +184,20 @@ class Trainer:
             loss = window_loss(self.model, unrolled.hidden, unrolled.choice.targets)
         live.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
-        live.carry = unrolled.carry.detached()
-        self._count(unrolled.choice.replaced(), loss.detach(), unrolled.passes, window.inputs.numel())
+        live.carry = unrolled.carry.detached() if self.windows.continuous else None
+        self._count(unrolled.choice.replaced(), loss.detach(), unrolled.passes, window.num_tokens)
         return loss.detach()
 
     def _train_epoch(self, epoch: Epoch) -> bool:
         position = self.live.position
-        for index in range(position.window, len(self.windows)):
-            self.train_window(self.windows[index], epoch.rates)
+        # Step 0 of this stream orders a table: see `shuffled_neighbors`.
+        windows = self.windows.shuffled(Random(self.seed, Stream.ORDER, position.epoch + 1))
+        for index in range(position.window, len(windows)):
+            self.train_window(windows[index], epoch.rates)
             position.window = index + 1
-            if is_beat(index, len(self.windows)):
+            if is_beat(index, len(windows)):
                 self.beat(epoch)
-            if position.window < len(self.windows) and self.should_stop():
+            if position.window < len(windows) and self.should_stop():
                 self.check_finite(float(self.live.tally.nats), "training loss")
                 self.save(self.live)
                 return False
