@@ -10,8 +10,10 @@ BESIDE = {"errors", "registry", "seeding", "philox", "run_directory", "grid_dire
 LADDER = [
     "synthetic",
     "corpus",
+    "parallel",
     "vocabulary",
     "batches",
+    "pairs",
     "embeddings",
     "neighbors",
     "schedules",

@@ -6,10 +6,11 @@ import math
 import pytest
 import torch
 
-from nnrs.batches import Window
+from nnrs.batches import IGNORED, Window
 from nnrs.errors import ConfigError
 from nnrs.models import ModelConfig, build_model
 from nnrs.policies.base import Rates
+from nnrs.policies.gumbel import GumbelPolicy
 from nnrs.policies.methods import METHODS, Material, PolicyConfig
 from nnrs.schedules import Schedule
 from nnrs.seeding import Random, Stream
@@ -263,3 +264,26 @@ def test_labels_tell_settings_apart():
     )
     assert PolicyConfig(method="ss", passes=2).label().endswith("ss:parallel2:sample")
     assert PolicyConfig(method="nnrs", k=3, replace="targets").label().endswith("replace:targets")
+
+
+@pytest.mark.parametrize("replaced", ["inputs", "targets"])
+@pytest.mark.parametrize("granularity", ["token", "position", "sequence"])
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_is_replaced_where_nothing_is_scored(method, granularity, replaced):
+    learned = METHODS[method].policy is GumbelPolicy  # which replaces no targets
+    settings = {"replace": replaced} if METHODS[method].proposal and not learned else {}
+    policy = configured(method, granularity=granularity, **settings).build(material())
+    given = window()
+    targets = given.targets.clone()
+    targets[:, TIME // 2 :] = IGNORED
+    short = dataclasses.replace(given, targets=targets, padding=int((targets == IGNORED).sum()))
+    whole, part = (policy.choose(each, Rates(0.5, 0.5), Random(4, Stream.DRAWS)) for each in (given, short))
+    first, rest = slice(None, TIME // 2), slice(TIME // 2, None)
+    assert (part.targets[:, rest] == IGNORED).all()
+    for name in ("takes_prediction", "takes_neighbor", "targets"):
+        assert torch.equal(getattr(part, name)[:, first], getattr(whole, name)[:, first])  # the same draws
+    assert not part.takes_prediction[:, rest].any()
+    assert not part.takes_neighbor[:, rest].any()
+    replaced_there = sum(int(count) for count in part.replaced())
+    assert replaced_there <= short.num_tokens
+    assert whole.takes_prediction[:, rest].any()  # which would have been
