@@ -227,6 +227,19 @@ class RunDirectory:
         """What `write_vocabulary` was given."""
         return self._read_json("vocabulary.json")
 
+    def write_source_vocabulary(self, vocabulary: Json) -> None:
+        """The vocabulary of what a model translates from."""
+        self._write_json("source_vocabulary.json", vocabulary)
+
+    def source_vocabulary(self) -> Json:
+        """What `write_source_vocabulary` was given."""
+        return self._read_json("source_vocabulary.json")
+
+    @property
+    def has_source_vocabulary(self) -> bool:
+        """Whether it was written yet."""
+        return (self.path / "source_vocabulary.json").is_file()
+
     @property
     def has_vocabulary(self) -> bool:
         """Whether it was written yet."""

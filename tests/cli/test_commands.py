@@ -14,7 +14,8 @@ import torch
 import nnrs as library
 from nnrs.evaluation.generate import Decoding, generate
 from nnrs.experiments.config import DataConfig
-from nnrs.experiments.prepare import SPECIAL, Text
+from nnrs.experiments.prepare import SPECIAL
+from nnrs.experiments.text import Text
 from nnrs.neighbors.table import NeighborTable
 from nnrs.schedules import Schedule, progress
 

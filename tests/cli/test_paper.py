@@ -108,7 +108,7 @@ def test_the_pilot_of_table_1_is_whole_and_its_effective_rates_are_those_of_each
 def replaceable_share(out: Path) -> float:
     """Of the training text: all but the ends of lines and the words outside the vocabulary."""
     from nnrs.experiments.config import DataConfig
-    from nnrs.experiments.prepare import Text
+    from nnrs.experiments.text import Text
 
     config = json.loads(next(out.glob("runs/NNRS-1_static*/config.json")).read_text())["data"]
     text = Text.read(DataConfig(**config))

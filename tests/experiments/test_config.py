@@ -33,7 +33,7 @@ BAD = {
     "fraction for a count": ({"policy": {"k": 2.5}}, "policy.k must be int, got 2.5"),
     "number for a name": ({"policy": {"method": 3}}, "policy.method must be str, got 3"),
     "list for a name": ({"model": {"preset": ["tiny"]}}, "model.preset must be str, got ['tiny']"),
-    "number for a table": ({"data": 3}, "data must be a table of source, min_count, max_vocabulary, got 3"),
+    "number for a table": ({"data": 3}, "data must be a table of source, min_count, max_vocabulary, "),
     "text for a rate": (
         {"policy": {"neighbor_rate": "0:0.2"}},
         "policy.neighbor_rate must be a table of shape, start, end, got '0:0.2'",

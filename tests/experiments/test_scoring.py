@@ -19,10 +19,10 @@ from nnrs.evaluation.generate import DECODINGS, generate, teacher_forced
 from nnrs.experiments import generations
 from nnrs.experiments.config import RunConfig
 from nnrs.experiments.generations import cut
-from nnrs.experiments.prepare import Text
 from nnrs.experiments.run import start
 from nnrs.experiments.scoring import METRICS, evaluate_run
 from nnrs.experiments.subject import Request
+from nnrs.experiments.text import Text
 from nnrs.metrics.bleu import self_bleu
 from nnrs.metrics.frequency import frequency_deciles
 from nnrs.run_directory import RunDirectory

@@ -20,16 +20,16 @@ def evaluate(
     metrics: Annotated[
         list[str] | None,
         typer.Option(
-            help="perplexity (default), deciles, noise, bleu, self-bleu, wmd, self-wmd, exposure; or all. Separate "
-            "several by commas."
+            help="perplexity (default), deciles, noise, bleu, self-bleu, wmd, self-wmd, exposure; or all. Of a "
+            "translation: perplexity, bleu. Separate several by commas."
         ),
     ] = None,
     split: Annotated[list[str] | None, typer.Option(help="train, valid or test (default).")] = None,
     decode: Annotated[
         list[str] | None,
         typer.Option(
-            help="sample (default), greedy, top-p (or top-p0.8), beam (or beam8); teacher-forced: the argmax at each "
-            "gold step."
+            help="sample (default), greedy (default of a translation), top-p (or top-p0.8), beam (or beam8); "
+            "teacher-forced: the argmax at each gold step."
         ),
     ] = None,
     sentences: Annotated[int, typer.Option(help="Prefixes that are continued, at most.")] = 1000,
@@ -58,7 +58,7 @@ def evaluate(
     if text:
         _print([("", score) for score in _of_files(text, references, vectors, _names(metrics))], json)
     else:
-        _print(_of_runs(runs or [], _request(context.params), device), json)
+        _print(_of_runs(runs or [], context.params, device), json)
 
 
 def _check(given: dict[str, Any]) -> None:
@@ -74,14 +74,15 @@ def _check(given: dict[str, Any]) -> None:
             raise ConfigError(f"--{name} is about runs: leave it out with --text.")
 
 
-def _request(given: dict[str, Any]) -> "Request":
+def _request(given: dict[str, Any], run: Path) -> "Request":
     from nnrs.experiments.subject import Request
+    from nnrs.experiments.translations import usual_decoding
 
     same = ("sentences", "prefix", "length", "seed", "data", "vectors", "oracle")
     return Request(
         metrics=_names(given["metrics"]) or ("perplexity",),
         splits=_names(given["split"]) or ("test",),
-        decodings=_names(given["decode"]) or ("sample",),
+        decodings=_names(given["decode"]) or (usual_decoding(run),),
         **{name: given[name] for name in same},
     )
 
@@ -91,7 +92,7 @@ def _names(given: list[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for part in given or [] for name in part.split(",")))
 
 
-def _of_runs(paths: list[Path], request: "Request", device: str) -> "list[tuple[str, Score]]":
+def _of_runs(paths: list[Path], given: dict[str, Any], device: str) -> "list[tuple[str, Score]]":
     """Each run's scores, beside its name; a folder stands for the runs in it."""
     from nnrs.cli.steps import Steps
     from nnrs.experiments.prepare import Shelf, choose_device
@@ -99,9 +100,10 @@ def _of_runs(paths: list[Path], request: "Request", device: str) -> "list[tuple[
     from nnrs.run_directory import RunDirectory
 
     runs = [run.path for path in paths for run in RunDirectory.within(path) or [RunDirectory.open(path)]]
+    requests = [_request(given, run) for run in runs]  # refused, if any, before anything is measured
     shelf, place, scores = Shelf(), choose_device(device), []
     with Steps(len(runs)) as steps:
-        for run in runs:
+        for run, request in zip(runs, requests, strict=True):
             made = evaluate_run(run, place, request, note, shelf, steps.of(str(run)))
             scores += [(str(run), score) for score in made]
             steps.done()

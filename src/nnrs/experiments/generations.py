@@ -1,6 +1,6 @@
 """Text that a run's model makes of gold prefixes: made once, kept with the run, read from there."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from sys import intern
 from typing import NamedTuple
 
@@ -51,20 +51,26 @@ def continuations(subject: Subject, split: str, name: str) -> Continuations:
 
 
 def _continuations(subject: Subject, split: str, name: str) -> Continuations:
-    asked, directory = subject.request, subject.directory
+    asked = subject.request
     on = f"|on:{subject.other.name}" if subject.other else ""
     key = (
         f"n:{asked.sentences}|len:{asked.length}|decode:{decoding_label(name)}|prefix:{asked.prefix}"
         f"|text-seed:{asked.seed}|split:{split}{on}"
     )
+    return kept_text(subject, split, key, lambda model: _made(subject, model, split, name, key))
+
+
+def kept_text(
+    subject: Subject, split: str, key: str, made: Callable[[SequenceModel], Iterator[Json]]
+) -> Continuations:
+    """What the run directory holds under a key, where it is of the present model and text; else what is made now."""
+    directory = subject.directory
     first = next(directory.each("generations", key=key), None)
     if first and _is_current(subject, split, first):
         return _as_words(directory.each("generations", key=key))
     model = _model(subject, key)
-    kept = subject.store("generations", "key", {key}, _made(subject, model, split, name, key))
-    return _as_words(
-        directory.each("generations", key=key) if kept else _made(subject, model, split, name, key)
-    )
+    kept = subject.store("generations", "key", {key}, made(model))
+    return _as_words(directory.each("generations", key=key) if kept else made(model))
 
 
 def _is_current(subject: Subject, split: str, record: Json) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nnrs.errors import RunError
-from nnrs.experiments.config import RunConfig, settings_of
+from nnrs.experiments.config import TRANSLATE, RunConfig, settings_of
 from nnrs.models import build_model
 from nnrs.models.base import SequenceModel
 from nnrs.neighbors.table import NeighborTable
@@ -27,6 +27,7 @@ class LoadedRun:
 
     model: SequenceModel
     vocabulary: Vocabulary
+    source_vocabulary: Vocabulary | None  # of what it translates from, where it does
     table: NeighborTable | None
     config: RunConfig
     best_epoch: int
@@ -37,14 +38,16 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> LoadedRun:
     directory = RunDirectory.open(path)
     config = config_of(directory)
     vocabulary = Vocabulary.from_json(directory.vocabulary())
+    sources = Vocabulary.from_json(directory.source_vocabulary()) if config.data.task == TRANSLATE else None
     tensors, state = directory.best()
-    model = build_model(config.model, len(vocabulary), Random(config.seed, Stream.INITIALISATION))
+    random = Random(config.seed, Stream.INITIALISATION)
+    model = build_model(config.model, len(vocabulary), random, len(sources) if sources else None)
     with fitting(directory):
         model.load_state_dict(model_tensors(tensors))
     table = NeighborTable.load(directory.table_path) if directory.table_path.is_file() else None
     if table and "policy.neighbor_logits" in tensors:
         table = table.reweighted(tensors["policy.neighbor_logits"])
-    return LoadedRun(model.to(device), vocabulary, table, config, state["best_epoch"])
+    return LoadedRun(model.to(device), vocabulary, sources, table, config, state["best_epoch"])
 
 
 def config_of(directory: RunDirectory) -> RunConfig:

@@ -16,7 +16,10 @@ from nnrs.schedules import Schedule
 
 # Which config setting each option sets. What is not given stays as --config or the defaults have it.
 SETTINGS = {
+    "task": "data.task",
     "data": "data.source",
+    "from_language": "data.from_language",
+    "to_language": "data.to_language",
     "min_count": "data.min_count",
     "max_vocabulary": "data.max_vocabulary",
     "vectors": "vectors.source",
@@ -119,10 +122,19 @@ def _spelled_out(config: RunConfig) -> dict[str, Any]:
 
 
 def _words(option: str, value: Any) -> list[str]:
-    name = f"--{option.replace('_', '-')}"
+    name = spelled(option)
     if value is True:
         return [name]
     return [word for item in (value if isinstance(value, tuple) else [value]) for word in (name, str(item))]
+
+
+def spelled(option: str) -> str:
+    """An option as it is typed.
+
+    >>> spelled("batch_size"), spelled("from_language")
+    ('--batch-size', '--from')
+    """
+    return f"--{option.removesuffix('_language').replace('_', '-')}"
 
 
 def configure_seeds(given: dict[str, Any]) -> list[RunConfig]:

@@ -2,28 +2,30 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from nnrs.batches import Windows
-from nnrs.corpus import SPLITS, Corpus, is_built_in, open_corpus
+from nnrs.batches import Batches
+from nnrs.corpus import is_built_in
 from nnrs.embeddings import Coverage, Embeddings, project, read_vectors, vectors_from_text
 from nnrs.errors import ConfigError
-from nnrs.experiments.config import DataConfig, RunConfig, VectorsConfig
+from nnrs.experiments.config import TRANSLATE, RunConfig, VectorsConfig
+from nnrs.experiments.text import Text
 from nnrs.models import build_model
 from nnrs.models.base import WORD_RANGE, SequenceModel
 from nnrs.neighbors.cache import fingerprint_of
 from nnrs.neighbors.table import default_k
+from nnrs.parallel import choose_languages
 from nnrs.policies.base import InputPolicy
 from nnrs.policies.methods import METHODS, Material, PolicyConfig, shuffled_neighbors
 from nnrs.seeding import Random, Stream
-from nnrs.vocabulary import EOS, PAD, UNK, Vocabulary, token_ids
+from nnrs.training.loop import TrainingConfig
+from nnrs.vocabulary import EOS, PAD, UNK, Vocabulary
 
 SPECIAL = (EOS, UNK, PAD, "N")  # never replaced, never proposed; N is PTB's number token
 Made = TypeVar("Made")
@@ -52,27 +54,6 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-@dataclass(frozen=True, eq=False)
-class Text:
-    """A corpus as ids."""
-
-    corpus: Corpus
-    vocabulary: Vocabulary
-    ids: dict[str, Int[Tensor, " tokens"]]
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """sha256 of the vocabulary and of every split's ids."""
-        return fingerprint_of(self.vocabulary.fingerprint, *(self.ids[split] for split in SPLITS))
-
-    @staticmethod
-    def read(config: DataConfig) -> "Text":
-        """The text a configuration names, its vocabulary from the training split."""
-        corpus = open_corpus(config.source)
-        vocabulary = Vocabulary.from_corpus(corpus, config.min_count, config.max_vocabulary)
-        return Text(corpus, vocabulary, {split: token_ids(corpus, split, vocabulary) for split in SPLITS})
-
-
 def vectors_for(config: VectorsConfig, text: Text) -> Embeddings:
     """The word vectors of the vocabulary: from a file, or made from the training split."""
     if config.source == "corpus":
@@ -97,7 +78,7 @@ class Parts:
     vectors: Embeddings | None
     policy: InputPolicy
     model: SequenceModel
-    windows: Windows
+    windows: Batches
 
     @property
     def coverage(self) -> Coverage | None:
@@ -120,7 +101,7 @@ class Parts:
     def anew(self, shelf: "Shelf") -> "Parts":
         """The same before any training: the model its seed gives, a policy that has learned nothing."""
         device = next(self.model.parameters()).device
-        model = _model(self.config, len(self.text.vocabulary), self.vectors, shelf)
+        model = _model(self.config, self.text, self.vectors, shelf)
         return replace(self, model=model.to(device), policy=replace(self.policy))
 
 
@@ -141,29 +122,39 @@ class Shelf:
 
 def prepare(config: RunConfig, device: torch.device, shelf: Shelf) -> Parts:
     """Read the text, make or read the vectors, build policy and model; what the shelf has is not made again."""
+    config = with_languages(config)
     text = shelf.take(Text.read, config.data)
-    vocabulary = text.vocabulary
     wanted = METHODS[config.policy.method].proposal is not None or config.vectors.initialise
     vectors = shelf.take(vectors_for, config.vectors, text) if wanted else None
-    policy_config = config.policy.resolved(default_k(len(vocabulary)))
+    policy_config = config.policy.resolved(default_k(len(text.vocabulary)))
     config = replace(located(config), policy=policy_config, training=config.training.resolved(device))
-    windows = shelf.take(_windows, text, config.training.batch_size, config.training.bptt, device)
+    windows = shelf.take(_windows, text, config.training, device)
     shuffles = METHODS[policy_config.method].proposal is shuffled_neighbors
     seed = config.seed if shuffles else 0  # no other table depends on it
     policy = shelf.take(_policy, policy_config, config.vectors, text, vectors, seed, device)
-    model = _model(config, len(vocabulary), vectors, shelf)
+    model = _model(config, text, vectors, shelf)
     own = replace(policy)  # the tables are shared; the temperature and what is learned are the run's own
     return Parts(config, text, vectors, own, model.to(device), windows)
 
 
 def located(config: RunConfig) -> RunConfig:
     """The same with files by their full paths, so that a run can be continued from anywhere."""
+    config = with_languages(config)
     data, vectors = config.data, config.vectors
     if not is_built_in(data.source):
         data = replace(data, source=str(Path(data.source).resolve()))
     if vectors.source != "corpus":
         vectors = replace(vectors, source=str(Path(vectors.source).resolve()))
     return replace(config, data=data, vectors=vectors)
+
+
+def with_languages(config: RunConfig) -> RunConfig:
+    """The same with the languages by name that it translates between."""
+    data = config.data
+    if data.task != TRANSLATE:
+        return config
+    source, target = choose_languages(data.source, data.from_language, data.to_language)
+    return replace(config, data=replace(data, from_language=source, to_language=target))
 
 
 def start_from_vectors(
@@ -176,8 +167,9 @@ def start_from_vectors(
         model.embedding.weight[vectors.covered] = rows * scale
 
 
-def _model(config: RunConfig, vocab_size: int, vectors: Embeddings | None, shelf: Shelf) -> SequenceModel:
-    model = build_model(config.model, vocab_size, Random(config.seed, Stream.INITIALISATION))
+def _model(config: RunConfig, text: Text, vectors: Embeddings | None, shelf: Shelf) -> SequenceModel:
+    random = Random(config.seed, Stream.INITIALISATION)
+    model = build_model(config.model, len(text.vocabulary), random, text.source_size)
     if config.vectors.initialise and vectors:
         start_from_vectors(model, vectors, shelf.take(_projected, vectors, config.model.units))
     return model
@@ -187,9 +179,8 @@ def _projected(vectors: Embeddings, width: int) -> Float[Tensor, "vocab width"]:
     return project(vectors.vectors, width)
 
 
-def _windows(text: Text, batch_size: int, length: int, device: torch.device) -> Windows:
-    ids, eos_id = text.ids["train"], text.vocabulary.eos_id
-    return Windows(ids, batch_size=batch_size, length=length, eos_id=eos_id).to(device)
+def _windows(text: Text, config: TrainingConfig, device: torch.device) -> Batches:
+    return text.windows(config).to(device)
 
 
 def _policy(

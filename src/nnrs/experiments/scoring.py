@@ -6,13 +6,15 @@ from pathlib import Path
 
 import torch
 
-from nnrs.errors import DataError
+from nnrs.errors import ConfigError, DataError
+from nnrs.experiments.config import TRANSLATE
 from nnrs.experiments.exposure_scores import exposure_scores, followed
 from nnrs.experiments.generations import continuations
 from nnrs.experiments.perplexity_scores import decile_scores, noise_scores, perplexity_scores
 from nnrs.experiments.prepare import Shelf
 from nnrs.experiments.subject import Request, Subject
 from nnrs.experiments.text_scores import TEXT_METRICS, Texts, TooLittleTextError
+from nnrs.experiments.translations import TRANSLATION_METRICS, check_request
 from nnrs.metrics.score import Score
 from nnrs.registry import look_up
 
@@ -31,12 +33,13 @@ def evaluate_run(
     """
     request = request or Request()
     subject = Subject(Path(path), device, request, cache(note), shelf or Shelf())  # each remark once
-    metrics = _chosen(subject)
+    known = metrics_of(subject)
+    metrics = _chosen(subject, known)
     scores = []
     for split in request.splits:
         for name in metrics:
             begin(f"{name} ({split})")
-            made = list(METRICS[name](subject, split))
+            made = list(known[name](subject, split))
             records = [score.as_dict() for score in made]
             subject.store("scores", "signature", {record["signature"] for record in records}, records)
             scores += made
@@ -47,21 +50,32 @@ def evaluate_run(
     return scores
 
 
-def _chosen(subject: Subject) -> list[str]:
+def metrics_of(subject: Subject) -> "Metrics":
+    """The metrics that there are for a run of this kind."""
+    if subject.config.data.task != TRANSLATE:
+        return METRICS
+    check_request(subject)
+    return TRANSLATION_METRICS
+
+
+def _chosen(subject: Subject, known: "Metrics") -> list[str]:
     """The metrics asked for; `all` are those that the run has the means for."""
     names = subject.request.metrics
     for name in names:
         look_up({**METRICS, "all": None}, name, "metric")
+        if name not in known and name != "all":
+            here = ", ".join(known)
+            raise ConfigError(f"{subject.directory.path} is a translation: it has {here}, but no {name}.")
     if "all" not in names:
         return list(names)
     missing: dict[str, str] = {}
-    if subject.no_distances:
+    if "wmd" in known and subject.no_distances:
         missing |= dict.fromkeys(("wmd", "self-wmd"), subject.no_distances)
-    if not followed(subject.request):
+    if "exposure" in known and not followed(subject.request):
         missing["exposure"] = "no decoding follows the model's own history (--decode)"
     for name, reason in missing.items():
         subject.note(f"{subject.directory.path}: {name} left out, for {reason}")
-    return [name for name in METRICS if name not in missing]
+    return [name for name in known if name not in missing]
 
 
 def text_scores(metric: str, subject: Subject, split: str) -> Iterator[Score]:
@@ -76,7 +90,8 @@ def text_scores(metric: str, subject: Subject, split: str) -> Iterator[Score]:
             subject.note(f"{subject.directory.path}: {metric} ({split}, {decoding}) left out, for {error}")
 
 
-METRICS: dict[str, Callable[[Subject, str], Iterator[Score]]] = {
+Metrics = dict[str, Callable[[Subject, str], Iterator[Score]]]
+METRICS: Metrics = {
     "perplexity": perplexity_scores,
     "deciles": decile_scores,
     "noise": noise_scores,

@@ -17,7 +17,8 @@ from nnrs.errors import ConfigError, RunError
 from nnrs.evaluation.generate import decoding_of
 from nnrs.experiments.config import VectorsConfig
 from nnrs.experiments.load import LoadedRun, config_of, load
-from nnrs.experiments.prepare import Shelf, Text, vectors_for
+from nnrs.experiments.prepare import Shelf, vectors_for
+from nnrs.experiments.text import Text
 from nnrs.experiments.text_scores import WordSpace
 from nnrs.metrics.wmd import WordVectors
 from nnrs.neighbors.cache import fingerprint_of

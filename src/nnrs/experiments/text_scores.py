@@ -75,7 +75,7 @@ def bleu_scores(texts: Texts) -> Iterator[Score]:
     yield Score("bleu4", float(values.mean()), signature, interval(values[:, None]))
     together, ends = (
         100.0 * corpus_bleu(generated, gold),
-        _corpus_interval(generated, texts.references("bleu")),
+        corpus_interval(generated, texts.references("bleu")),
     )
     yield Score("corpus-bleu4", together, texts.sign(count, ["smooth:floor0.1"]), ends)
 
@@ -181,7 +181,7 @@ def interval(rows: Float[Tensor, "n values"]) -> Interval | None:
     return (float(low[0]), float(high[0])) if len(rows) > 1 else None
 
 
-def _corpus_interval(generated: Sentences, gold: Sentences) -> Interval | None:
+def corpus_interval(generated: Sentences, gold: Sentences) -> Interval | None:
     """The bootstrap interval of corpus BLEU over sentences, whose counts are added up anew each time."""
     count = len(generated)
     pairs = [sentence for pair in zip(generated, gold, strict=True) for sentence in pair]

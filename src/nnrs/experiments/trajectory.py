@@ -18,11 +18,12 @@ def trajectory_of(run: Run) -> Json:
     window, rates = parts.windows[at], parts.policy.rates(1.0)
     step, device = (epochs - 1) * len(parts.windows) + at, window.inputs.device
     choice = parts.policy.choose(window, rates, Random(parts.config.seed, Stream.DRAWS, step, device=device))
+    first = torch.zeros(1, dtype=torch.long, device=device)
     unrolled = unroll(
         parts.model,
         parts.policy,
-        choice.of_rows(torch.zeros(1, dtype=torch.long, device=device)),
-        Carry(parts.model.init_state(1)),
+        choice.of_rows(first),
+        Carry(parts.model.first_state(window, None)).of_rows(first),
         masks=None,
         predicts=rates.prediction > 0,
         exact=run.trainer.exact,

@@ -22,6 +22,7 @@ class Family(NamedTuple):
 # A metric is of the longest family that its name begins with: ppl-decile10 is a ppl.
 FAMILIES = {
     "ppl": Family("lower", 2),
+    "bleu": Family("higher", 2),  # of a translation, in percent
     "bleu4": Family("higher", 2),  # in percent, as in the paper
     "corpus-bleu4": Family("higher", 2),
     "self-bleu4": Family("lower", 2),  # the lower, the more diverse
