@@ -24,6 +24,9 @@ def train(
     context: typer.Context,
     out: options.Out,
     data: options.Data = None,
+    task: options.Task = None,
+    from_language: options.FromLanguage = None,
+    to_language: options.ToLanguage = None,
     vectors: options.Vectors = None,
     method: options.Method = None,
     model: options.Model = None,
@@ -106,14 +109,14 @@ def _started(given: dict[str, Any], out: Path, device: "torch.device") -> "list[
 
 
 def _resumed(given: dict[str, Any], out: Path, device: "torch.device", previous: bool) -> "list[Run]":
+    from nnrs.experiments.options import spelled
     from nnrs.experiments.run import resume
     from nnrs.experiments.together import resume_together
     from nnrs.run_directory import RunDirectory
 
     extra = sorted(name for name, value in given.items() if name not in KEPT_ON_RESUME and value is not False)
     if extra:
-        option = extra[0].replace("_", "-")
-        raise ConfigError(f"--resume continues with the settings of {out}: leave --{option} out.")
+        raise ConfigError(f"--resume continues with the settings of {out}: leave {spelled(extra[0])} out.")
     if RunDirectory.within(out):
         return resume_together(out, device, previous=previous)
     return [resume(out, device, previous=previous)]

@@ -30,8 +30,7 @@ def describe(runs: "list[Run]", names: list[str]) -> None:
 
 
 def _describe_parts(parts: "Parts") -> None:
-    sizes = ", ".join(f"{split} {len(ids):,}" for split, ids in parts.text.ids.items())
-    note(f"text: {parts.text.corpus.name}, {sizes} tokens, vocabulary {len(parts.text.vocabulary):,}")
+    note(f"text: {parts.text.size}")
     if parts.coverage:
         note(str(parts.coverage))
     if parts.vectors and parts.vectors.rejected:

@@ -37,7 +37,7 @@ def estimate(run: Run) -> Estimate:
 
 def _seconds_per_window(run: Run, rates: Rates) -> float:
     """Median of three tries; the gradient is thrown away and no parameter moves."""
-    live, window = run.trainer.live, run.parts.windows[0]
+    live, window = run.trainer.live, run.parts.windows[len(run.parts.windows) // 2]
     carry, tally = live.carry, live.tally
     seconds = []
     for _ in range(4):  # the first warms up

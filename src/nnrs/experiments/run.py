@@ -11,10 +11,11 @@ from torch import Tensor
 from nnrs import __version__
 from nnrs.batches import Windows
 from nnrs.errors import RunError
-from nnrs.evaluation.evaluate import scoring_windows, text_perplexity
+from nnrs.evaluation.evaluate import scoring_windows
 from nnrs.experiments.config import RunConfig
 from nnrs.experiments.load import config_of, fitting, model_tensors
 from nnrs.experiments.prepare import Parts, Shelf, prepare
+from nnrs.experiments.text import ParallelText
 from nnrs.experiments.writer import Saver
 from nnrs.run_directory import Json, RunDirectory
 from nnrs.training.events import Callback
@@ -119,11 +120,7 @@ class Run:
 
     def perplexity(self, split: str, streams: int = 1) -> float:
         """The perplexity of the model as it stands; reported figures use one stream."""
-        text = self.parts.text
-        metric = text_perplexity(
-            self.parts.model, text.ids[split], eos_id=text.vocabulary.eos_id, streams=streams
-        )
-        return metric.compute()
+        return self.parts.text.perplexity(self.parts.model, split, streams).compute()
 
     def summarise(self, valid_perplexity: float, test_perplexity: float) -> Json:
         """Write the scores of the best model to summary.json."""
@@ -131,7 +128,7 @@ class Run:
             "valid_perplexity": valid_perplexity,
             "test_perplexity": test_perplexity,
             "best_epoch": self.trainer.live.position.best_epoch,
-            "signature": f"ppl|split:test|streams:1|{self.parts.signature}",
+            "signature": "|".join(["ppl", "split:test", *self.parts.text.how_scored, self.parts.signature]),
         }
         self.directory.write_summary(summary)
         return summary
@@ -193,9 +190,11 @@ def _check_unchanged(directory: RunDirectory, parts: Parts) -> None:
 
 
 def _write_companions(directory: RunDirectory, parts: Parts) -> None:
-    """The vocabulary and the table that `load` needs; what is there stays."""
+    """The vocabularies and the table that `load` needs; what is there stays."""
     if not directory.has_vocabulary:
         directory.write_vocabulary(parts.text.vocabulary.to_json())
+    if isinstance(parts.text, ParallelText) and not directory.has_source_vocabulary:
+        directory.write_source_vocabulary(parts.text.source_vocabulary.to_json())
     if parts.policy.table is not None and not directory.table_path.is_file():
         parts.policy.table.to("cpu").save(directory.table_path)
 

@@ -12,7 +12,7 @@ import torch
 
 from nnrs.batches import Windows
 from nnrs.errors import DivergenceError, RunError
-from nnrs.experiments.config import RunConfig
+from nnrs.experiments.config import TRANSLATE, RunConfig
 from nnrs.experiments.load import config_of
 from nnrs.experiments.prepare import Shelf, prepare
 from nnrs.experiments.run import Run, reopened, steps_to_continue
@@ -35,7 +35,8 @@ class Outcome:
 
 def can_batch(config: RunConfig, device: torch.device) -> bool:
     """Whether such a run trains in a fleet."""
-    return device.type == "cuda" and config.model.kind in BATCHED
+    alike = config.model.kind in BATCHED and config.data.task != TRANSLATE  # sentences differ in length
+    return device.type == "cuda" and alike
 
 
 def start_together(
