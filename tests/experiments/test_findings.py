@@ -37,6 +37,7 @@ def result(method: str, seed: int, nats: float, **more: object) -> Result:
             "seed": seed,
             "config": config.as_dict(),
             "names": names,
+            "signature": f"ppl|split:test|streams:1|data:ptb|seed:{seed}|v:{more.pop('version', '1.0')}",
             "group": f"{config.fingerprint()}{names}",
             "valid_nats": more.get("valid", nats + 0.05),
             "test_nats": nats,
@@ -48,8 +49,10 @@ def result(method: str, seed: int, nats: float, **more: object) -> Result:
 
 
 def _signature(key: str) -> str:
+    """`bleu4|test|sample`, and behind it whatever else it says."""
     metric, split, *decode = key.split("|")
-    return "|".join([metric, *(f"decode:{word}" for word in decode), f"split:{split}"])
+    parts = [word if ":" in word else f"decode:{word}" for word in decode]
+    return "|".join([metric, *parts, f"split:{split}", "data:ptb", "seed:1", "v:1.0"])
 
 
 def series(method: str, effect: float, seeds: int, **more: object) -> list[Result]:
@@ -185,6 +188,28 @@ def test_a_method_beside_itself_is_nothing_to_compare():
 def test_vocabularies_that_differ_are_never_compared():
     small = {"config": {"data": DataConfig(max_vocabulary=100)}}
     assert findings([*series("mle", 0.0, 3), *series("nnrs", 0.0, 3, **small)]).sentences == [NOTHING]
+
+
+def test_scores_that_were_made_in_different_ways_are_never_compared():
+    def runs(method: str, ways: tuple[str, ...]) -> list[Result]:
+        return [
+            result(method, seed, 4.3, scores={f"bleu4|test|sample|{way}": 10.0 + seed for way in ways})
+            for seed in (1, 2, 3)
+        ]
+
+    assert findings([*runs("mle", ("n:1000",)), *runs("nnrs", ("n:500",))]).others == []
+    both = findings([*runs("mle", ("n:500", "n:1000")), *runs("nnrs", ("n:500",))])
+    assert [item.metric for item in both.others] == ["bleu4|test|sample|n:500"]
+    assert "bleu4 test sample n:500" in both.sentences[-1]
+
+
+def test_versions_are_compared_each_with_itself():
+    old = [*series("mle", 0.0, 3, version="1.0"), *series("nnrs", -0.02, 3, version="1.0")]
+    new = [*series("mle", 0.5, 3, version="2.0"), *series("nnrs", 0.3, 3, version="2.0")]
+    assert [len(group.results) for group in grouped([*old, *new])] == [3] * 4
+    found = findings([*old, *new])
+    assert [item.setting for item in found.contrasts] == ["nnrs.version 1.0", "nnrs.version 2.0"]
+    assert [item.mean for item in found.contrasts] == pytest.approx([-0.02, -0.2], abs=0.003)
 
 
 def test_seeds_that_one_of_them_lacks_are_left_out():

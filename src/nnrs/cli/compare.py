@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nnrs.experiments.groups import Group
     from nnrs.metrics.contrasts import Contrast
 
-SHOWN = {"bleu4|test|sample": "BLEU-4", "self-bleu4|test|sample": "self-BLEU-4"}
+SHOWN = {"bleu4|test": "BLEU-4", "self-bleu4|test": "self-BLEU-4"}
 
 
 @with_train_options()
@@ -72,11 +72,12 @@ def compare(
 
 
 def _print_groups(groups: "list[Group]", title: str) -> None:
-    scores = {key: label for key, label in SHOWN.items() if any(key in group.scores for group in groups)}
+    keys = dict.fromkeys(key for group in groups for key in group.scores)
+    scores = {key: _label(key, list(keys)) for key in keys if _metric(key) in SHOWN}
     columns = ("method", "seeds", "valid", "test", *scores.values(), "ε asked", "γ asked", "replaced")
     rows = [
         (
-            group.method,
+            " ".join([group.method, *group.apart.values()]),
             str(len(group.seeds)),
             *(str(group.perplexity(split)) for split in ("valid", "test")),
             *(str(group.score(key)) for key in scores),
@@ -86,6 +87,16 @@ def _print_groups(groups: "list[Group]", title: str) -> None:
         for group in groups
     ]
     print_wide(f"{title}: perplexity (lower is better), mean ± sd over seeds", columns, rows)
+
+
+def _metric(key: str) -> str:
+    return "|".join(key.split("|")[:2])
+
+
+def _label(key: str, keys: "list[str]") -> str:
+    """What a column is called; where several are of one metric, also how each was made."""
+    several = sum(_metric(other) == _metric(key) for other in keys) > 1
+    return " ".join([SHOWN[_metric(key)], *(key.split("|")[2:] if several else [])])
 
 
 def _print_contrasts(found: "Findings") -> None:

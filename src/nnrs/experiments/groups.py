@@ -3,10 +3,12 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from statistics import fmean, stdev
 
-from nnrs.experiments.store import Result, signature_parts
+from nnrs.experiments.score_keys import ScoreKeys, version_of
+from nnrs.experiments.store import Result
+from nnrs.run_directory import Json
 
 
 @dataclass(frozen=True)
@@ -42,16 +44,24 @@ class Group:
     """The runs of one configuration, one for each seed."""
 
     results: tuple[Result, ...]
+    keys: ScoreKeys
+    apart: dict[str, str]  # labels that they have beside their own
 
-    @property
+    @cached_property
     def labels(self) -> dict[str, str]:
         """What a reader calls them."""
-        return self.results[0].labels
+        return {**self.results[0].labels, **self.apart}
 
     @property
     def method(self) -> str:
         """How they were trained."""
         return self.labels["method"]
+
+    @property
+    def place(self) -> str:
+        """The text that they are of, and the version where there are several: what stands in one table."""
+        text = self.labels.get("corpus", self.results[0].corpus)
+        return ", ".join([text, *(f"{name} {value}" for name, value in self.apart.items())])
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -67,14 +77,21 @@ class Group:
         return Spread.of([result.record[f"{split}_perplexity"] for result in self.results])
 
     @cached_property
-    def scores(self) -> dict[str, dict[int, float]]:
-        """The scores by seed, under their metric, split and way of predicting: `bleu4|test|sample`."""
-        found: dict[str, dict[int, float]] = {}
+    def scored(self) -> dict[str, dict[int, Json]]:
+        """The scores by key and seed; seeds whose scores were made in different ways are under different keys."""
+        found: dict[str, dict[int, Json]] = {}
         for result in self.results:
             for score in result.scores:
-                key = score_key(score["metric"], score["signature"])
-                found.setdefault(key, {})[result.seed] = score["value"]
+                found.setdefault(self.keys.key(result, score["signature"]), {})[result.seed] = score
         return found
+
+    @cached_property
+    def scores(self) -> dict[str, dict[int, float]]:
+        """Their values."""
+        return {
+            key: {seed: score["value"] for seed, score in by_seed.items()}
+            for key, by_seed in self.scored.items()
+        }
 
     def score(self, key: str) -> Spread:
         """Over the seeds that have it."""
@@ -86,23 +103,17 @@ class Group:
 
 
 def grouped(results: Iterable[Result]) -> list[Group]:
-    """The groups in the order of their first runs; of two results with one seed the first counts."""
-    members: dict[str, dict[int, Result]] = {}
-    for result in results:
-        members.setdefault(result.group, {}).setdefault(result.seed, result)
-    return [Group(tuple(by_seed.values())) for by_seed in members.values()]
+    """The groups in the order of their first runs; of two results with one seed the first counts.
 
-
-def score_key(metric: str, signature: str) -> str:
-    """What tells a score of a run from its others.
-
-    >>> score_key("bleu4", "bleu4|n:1000|decode:sample|split:test|seed:1")
-    'bleu4|test|sample'
+    Runs of different versions are different groups, which a label says.
     """
-    return _key(metric, signature.partition("|data:")[0])  # what the run is stands behind
-
-
-@lru_cache(maxsize=4096)  # of thousands of runs a few dozen
-def _key(metric: str, beginning: str) -> str:
-    parts = signature_parts(beginning)
-    return "|".join([metric, *(parts[name] for name in ("split", "decode") if name in parts)])
+    every = list(results)
+    members: dict[tuple[str, str], dict[int, Result]] = {}
+    for result in every:
+        place = result.group, version_of(str(result.record["signature"]))
+        members.setdefault(place, {}).setdefault(result.seed, result)
+    several, keys = len({version for _, version in members}) > 1, ScoreKeys(every)
+    return [
+        Group(tuple(by_seed.values()), keys, {"version": version} if several else {})
+        for (_, version), by_seed in members.items()
+    ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from nnrs.experiments.groups import Group
+from nnrs.experiments.score_keys import version_of
 from nnrs.run_directory import Json
 
 # METHOD, "What to expect": ours and theirs, on test perplexity, at exponential 0 -> 0.2.
@@ -98,7 +99,7 @@ def _surroundings(group: Group) -> Json:
     record = group.results[0].record
     parts = {name: record["config"][name] for name in ("data", "model", "optimizer", "training")}
     parts["data"] = {**parts["data"], "source": record["names"]["corpus"]}
-    return parts
+    return {**parts, "nnrs": {"version": version_of(str(record["signature"]))}}
 
 
 def _flat(values: Json) -> dict[str, str]:

@@ -71,18 +71,6 @@ class Result:
         scores: list[Json] = self.record["scores"]
         return scores
 
-    def score(self, metric: str, *, split: str = "test", decode: str | None = None) -> float | None:
-        """The value of a metric, or None where it was not measured."""
-        for made in self.scores:
-            parts = signature_parts(made["signature"])
-            if (
-                made["metric"] == metric
-                and parts.get("split") == split
-                and decode in (None, parts.get("decode"))
-            ):
-                return float(made["value"])
-        return None
-
 
 def build_result(
     directory: RunDirectory,

@@ -5,11 +5,11 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from nnrs.experiments.groups import score_key
+from nnrs.experiments.score_keys import ScoreKeys
 from nnrs.experiments.store import Result
 
 
-def flat_row(result: Result) -> dict[str, Any]:
+def flat_row(result: Result, keys: ScoreKeys) -> dict[str, Any]:
     """A run's labels and numbers by column. A score's column names what tells it apart: metric|split|decode."""
     record = result.record
     row = {"name": result.name, **result.labels, "seed": result.seed, "group": result.group}
@@ -25,14 +25,15 @@ def flat_row(result: Result) -> dict[str, Any]:
         row[name] = record[name]
     for kind in ("dose", "effective"):
         row |= {f"{kind}_{name}": value for name, value in record[kind].items()}
-    row |= {score_key(score["metric"], score["signature"]): score["value"] for score in result.scores}
+    row |= {keys.key(result, score["signature"]): score["value"] for score in result.scores}
     row["train_seconds"] = record["timing"]["train_seconds"]
     return {**row, "signature": record["signature"], "command": record["command"]}
 
 
 def as_csv(results: Sequence[Result]) -> str:
     """The rows as CSV, with every column that any of them has."""
-    rows = [flat_row(result) for result in results]
+    keys = ScoreKeys(results)
+    rows = [flat_row(result, keys) for result in results]
     labels = dict.fromkeys(name for result in results for name in result.labels)
     measured = dict.fromkeys(name for row in rows for name in row if name not in ("signature", "command"))
     columns = dict.fromkeys(["name", *labels, *measured, "signature", "command"])

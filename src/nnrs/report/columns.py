@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import fsum, sqrt
 
 from nnrs.metrics.score import Score
-from nnrs.report.groups import Shown, rounded
+from nnrs.report.shown import Shown, rounded
 from nnrs.run_directory import Json
 
 # metric -> the set that it stands in, what a reader calls it, and what it is, in a few words
@@ -23,9 +23,9 @@ TABLED = {
     "own-accuracy": ("own history", "own accuracy", "gold token likeliest on its own history"),
 }
 DOSES = {
-    "dose|prediction": ("ε dose", "mean rate of predictions that was asked for, over the epochs"),
-    "dose|neighbor": ("γ dose", "mean rate of neighbors that was asked for, over the epochs"),
-    "effective|all": ("replaced", "share of inputs really replaced, over the epochs"),
+    "dose|prediction": ("ε dose", "mean rate of predictions that was asked for, over epochs and seeds"),
+    "dose|neighbor": ("γ dose", "mean rate of neighbors that was asked for, over epochs and seeds"),
+    "effective|all": ("replaced", "share of inputs really replaced, over epochs and seeds"),
 }
 Published = Callable[[Mapping[str, str]], Mapping[str, float]]
 
@@ -36,7 +36,7 @@ class Column:
 
     key: str
     label: str
-    shelf: str
+    shelf: str | None  # None: on all of them
     about: str
     better: str | None  # None where neither is
     digits: int
@@ -52,15 +52,12 @@ def columns_of(groups: Sequence[Shown]) -> list[Column]:
 
 def column_values(column: Column, groups: Sequence[Shown], heads: dict[str, int]) -> Json:
     """The column by group: mean, ends and spread; and by run. `heads` numbers the beginnings of signatures."""
+    if column.key in DOSES:
+        return _dose_values([group.dose(column.key) for group in groups])
     means = [group.scores.get(column.key) for group in groups]
     named = [None if mean is None else heads.setdefault(mean.head, len(heads)) for mean in means]
     return {
-        "mean": rounded(
-            [
-                _dose(group, column.key) if mean is None else mean.mean
-                for group, mean in zip(groups, means, strict=True)
-            ]
-        ),
+        "mean": rounded([mean and mean.mean for mean in means]),
         "low": rounded([mean and mean.low for mean in means]),
         "high": rounded([mean and mean.high for mean in means]),
         "sd": rounded([_spread(list(mean.values.values())) if mean else None for mean in means]),
@@ -72,6 +69,17 @@ def column_values(column: Column, groups: Sequence[Shown], heads: dict[str, int]
                 for seed in group.seeds
             ]
         ),
+    }
+
+
+def _dose_values(doses: Sequence[Mapping[int, float]]) -> Json:
+    """Rates have a mean over the seeds; an interval would say nothing of a number that was asked for."""
+    nothing: list[None] = [None] * len(doses)
+    return {
+        "mean": rounded([fsum(by_seed.values()) / len(by_seed) for by_seed in doses]),
+        **dict.fromkeys(("low", "high", "sd"), nothing),
+        "head": None,
+        "runs": rounded([rate for by_seed in doses for rate in by_seed.values()]),
     }
 
 
@@ -110,12 +118,7 @@ def _column(key: str, keys: Sequence[str]) -> Column:
 
 
 def _dose_columns() -> list[Column]:
-    return [Column(key, label, "perplexity", about, None, 3) for key, (label, about) in DOSES.items()]
-
-
-def _dose(group: Shown, key: str) -> float | None:
-    kind, _, name = key.partition("|")
-    return group.first[kind].get(name) if key in DOSES else None
+    return [Column(key, label, None, about, None, 3) for key, (label, about) in DOSES.items()]
 
 
 def _spread(values: Sequence[float]) -> float | None:

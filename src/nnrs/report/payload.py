@@ -3,17 +3,26 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from nnrs.experiments.store import FILES, Result
 from nnrs.metrics.contrasts import Contrast
 from nnrs.report.columns import Published, column_values, columns_of, paper_columns
 from nnrs.report.figures import figures
-from nnrs.report.groups import Shown, detailed, rounded, shown_at_first, shown_groups, varying_labels
+from nnrs.report.shown import (
+    Shown,
+    common_key,
+    detailed,
+    rounded,
+    shown_at_first,
+    shown_groups,
+    varying_labels,
+)
 from nnrs.run_directory import Json
 
 NOISES = ("neighbor", "unigram", "own")
+NOISE_RATES = (10, 20, 30, 40, 50)  # percent
 
 
 def nothing_published(labels: Mapping[str, str]) -> Mapping[str, float]:
@@ -31,6 +40,7 @@ def make_payload(
     tails: dict[str, int] = {}
     told = [{**asdict(column), **column_values(column, groups, heads)} for column in columns]
     chosen = detailed(groups)
+    plotted = _Plotted.of([groups[index] for index in chosen])
     return {
         "labels": varying_labels(groups),
         "groups": [_group(group, tails) for group in groups],
@@ -41,7 +51,7 @@ def make_payload(
         "tails": list(tails),
         "shown": shown_at_first(groups, chosen),
         "prompts": _prompts(groups[chosen[0]]),
-        "details": {str(index): rounded(_detail(groups[index])) for index in chosen},
+        "details": {str(index): rounded(_detail(groups[index], plotted)) for index in chosen},
         "figures": [asdict(figure) for figure in figures()],
         "explorer": explorer,
     }
@@ -70,16 +80,13 @@ def contrast_row(contrast: Contrast) -> Json:
 
 def _group(group: Shown, tails: dict[str, int]) -> Json:
     """What tells a group apart; `{seed}` stands for the seed in its signature."""
-    seed = group.seeds[0]
-    _, _, run = str(group.first["signature"]).partition("|data:")
-    tail = f"data:{run}".replace(f"|seed:{seed}|", "|seed:{seed}|")
     return {
         "id": group.first["group"],
         "name": group.name,
         "labels": group.labels,
         "corpus": group.corpus,
         "seeds": group.seeds,
-        "tail": tails.setdefault(tail, len(tails)),
+        "tail": tails.setdefault(group.run, len(tails)),
         "command": _command(group),
         "evaluate": _evaluate_command(group.first.get("request")),
     }
@@ -107,31 +114,50 @@ def _evaluate_command(request: Mapping[str, Any] | None) -> str | None:
     return shlex.join(words)
 
 
-def _detail(group: Shown) -> Json:
+@dataclass(frozen=True)
+class _Plotted:
+    """The keys of the scores that the plots show, the same for all groups."""
+
+    exposure: str | None
+    points: dict[str, str | None]  # by metric
+
+    @staticmethod
+    def of(groups: Sequence[Shown]) -> "_Plotted":
+        """Those that most groups have."""
+        curves: set[str] = set()
+        by_metric: dict[str, set[str]] = {}
+        for group in groups:
+            for key, by_seed in group.group.scored.items():
+                by_metric.setdefault(key.partition("|")[0], set()).add(key)
+                if key.startswith("excess-nats") and any(score.get("curve") for score in by_seed.values()):
+                    curves.add(key)
+        points = {metric: common_key(groups, keys) for metric, keys in by_metric.items()}
+        return _Plotted(common_key(groups, curves), points)
+
+    def point(self, group: Shown, metric: str) -> float | None:
+        """The mean of a metric, where the group has it."""
+        mean = group.scores.get(self.points.get(metric) or "")
+        return mean.mean if mean else None
+
+
+def _detail(group: Shown, plotted: _Plotted) -> Json:
     """Curves, samples and a trajectory."""
     samples = group.first["samples"]
     return {
         "epochs": group.curves(),
-        "exposure": group.exposure(),
-        "deciles": [_point(group, f"ppl-decile{tenth}") for tenth in range(1, 11)],
-        "noise": {kind: _noise(group, kind) for kind in NOISES},
+        "exposure": group.exposure(plotted.exposure),
+        "deciles": [plotted.point(group, f"ppl-decile{tenth}") for tenth in range(1, 11)],
+        "noise": {kind: _noise(group, kind, plotted) for kind in NOISES},
         "samples": [" ".join(sample["generated"]) for sample in samples],
         "trajectory": group.first["trajectory"],
     }
 
 
-def _point(group: Shown, metric: str) -> float | None:
-    """The mean of a metric on the test split, or on the first that it was measured on."""
-    found = [mean for key, mean in group.scores.items() if key.partition("|")[0] == metric]
-    test = group.scores.get(f"{metric}|test")
-    return test.mean if test else found[0].mean if found else None
-
-
-def _noise(group: Shown, kind: str) -> list[list[float]]:
+def _noise(group: Shown, kind: str, plotted: _Plotted) -> list[list[float]]:
     """Percent replaced and perplexity, from none on."""
-    names = {0: "ppl-noise0", **{rate: f"ppl-{kind}-noise{rate}" for rate in (10, 20, 30, 40, 50)}}
-    points = [[float(rate), _point(group, name)] for rate, name in names.items()]
-    found = [[rate, value] for rate, value in points if rate is not None and value is not None]
+    names = {0: "ppl-noise0", **{rate: f"ppl-{kind}-noise{rate}" for rate in NOISE_RATES}}
+    points = [(float(rate), plotted.point(group, name)) for rate, name in names.items()]
+    found = [[rate, value] for rate, value in points if value is not None]
     return found if len(found) > 1 else []
 
 

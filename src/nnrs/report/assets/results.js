@@ -1,6 +1,7 @@
 // The table of results, by group or by run, and what stands behind each number; the table of contrasts.
 
-const SETS = [...new Set(columns.map((item) => item.shelf))];
+const SETS = [...new Set(columns.map((item) => item.shelf).filter((shelf) => shelf !== null))];
+const onShelf = (shelf) => columns.filter((item) => item.shelf === shelf || item.shelf === null); // doses stand beside every row
 const runs = groups.flatMap((group, index) => {
   group.run = 0;
   return group.seeds.map((seed) => ({ group: index, seed }));
@@ -9,7 +10,7 @@ groups.reduce((run, group) => { group.run = run; return run + group.seeds.length
 
 function signature(item, group, seeds) {
   const head = Array.isArray(item.head) ? item.head[group] : item.head;
-  return head === null ? null : `${DATA.heads[head]}|${DATA.tails[groups[group].tail].replace("{seed}", seeds.join(","))}`;
+  return head === null ? null : DATA.heads[head].replace("{run}", DATA.tails[groups[group].tail].replace("{seed}", seeds.join(",")));
 }
 
 // The best mean of a column among the groups of one text.
@@ -28,7 +29,7 @@ const short = (item) => item.label.replace("perplexity ", "");
 function groupColumns(shelf) {
   const name = { label: "setting", value: (row) => groups[row].name, cell: plotBox };
   const seeds = { label: "seeds", value: (row) => groups[row].seeds.length, cell: (row) => make("td", {}, String(groups[row].seeds.length)) };
-  const scored = columns.filter((item) => item.shelf === shelf).flatMap((item) => {
+  const scored = onShelf(shelf).flatMap((item) => {
     const best = bests(item), several = groups.length > 1;
     const own = { label: item.label, about: item.about, better: item.better, value: (row) => item.mean[row],
       cell: (row) => make("td", { className: several && best.get(groups[row].corpus) === row ? "best" : "" },
@@ -49,7 +50,7 @@ function runColumns(shelf) {
   const name = { label: "run", value: (row) => groups[runs[row].group].name, cell: () => "" };
   const seed = { label: "seed", value: (row) => runs[row].seed, cell: (row) => make("td", {}, String(runs[row].seed)) };
   const epoch = { label: "best epoch", value: (row) => DATA.bests[row], cell: (row) => make("td", {}, String(DATA.bests[row])) };
-  const scored = columns.filter((item) => item.shelf === shelf && item.better).map((item) => ({
+  const scored = onShelf(shelf).map((item) => ({
     label: item.label, about: item.about, better: item.better, value: (row) => item.runs[row], cell: (row) => numeric(item.runs[row], item.digits),
   }));
   return [name, seed, ...(shelf === "perplexity" ? [epoch] : []), ...scored];
@@ -64,7 +65,7 @@ function plotBox(group) {
 
 function behind(group, seeds, shelf) {
   const list = make("dl");
-  for (const item of columns.filter((other) => other.shelf === shelf)) {
+  for (const item of onShelf(shelf)) {
     const signed = signature(item, group, seeds);
     if (!signed || item.mean[group] === null) continue;
     const values = groups[group].seeds.map((seed, index) => [seed, item.runs[groups[group].run + index]]).filter(([seed, value]) => value !== null && seeds.includes(seed));
@@ -111,7 +112,7 @@ function placeResults() {
 function flat() {
   return runs.map(({ group, seed }, row) => ({
     ...groups[group].labels, seed, best_epoch: DATA.bests[row],
-    ...Object.fromEntries(columns.filter((item) => item.better).map((item) => [item.key, item.runs[row]])),
+    ...Object.fromEntries(columns.map((item) => [item.key, item.runs[row]])),
     signature: signature(columns[1] ?? columns[0], group, [seed]),
   }));
 }

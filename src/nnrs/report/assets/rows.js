@@ -54,9 +54,12 @@ const rowsOf = {
   },
 
   tradeoff() {
-    const bleu = columns.find((item) => /^bleu4\|test/.test(item.key)) ?? columns.find((item) => /^bleu4\|/.test(item.key));
-    const self = bleu && column(bleu.key.replace("bleu4", "self-bleu4"));
-    if (!self) return [];
+    // Of several ways of making both the one that most groups have, on the test split if any is.
+    const count = (item) => item.mean.filter((mean) => mean !== null).length + (/^bleu4\|test/.test(item.key) ? groups.length : 0);
+    const beside = (item) => column(item.key.replace("bleu4", "self-bleu4"));
+    const [bleu] = columns.filter((item) => /^bleu4\|/.test(item.key) && beside(item)).sort((a, b) => count(b) - count(a));
+    if (!bleu) return [];
+    const self = beside(bleu);
     const chosen = new Set(shownGroups());
     const rows = [];
     const add = (kind, group, seeds, quality, diversity) => {

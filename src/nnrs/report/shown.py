@@ -1,13 +1,14 @@
 """Groups of runs as a page shows them: what they are called, their scores with intervals, their curves."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from nnrs.experiments.groups import Group, grouped, score_key
+from nnrs.experiments.groups import Group, grouped
+from nnrs.experiments.score_keys import version_of
 from nnrs.experiments.store import Result, signature_parts
 from nnrs.metrics.contrasts import t_interval
 from nnrs.run_directory import Json
@@ -32,7 +33,7 @@ class Mean:
     low: float | None
     high: float | None
     values: dict[int, float]  # by seed
-    head: str  # of the signature: how the metric was computed
+    head: str  # its signature, with {run} for what the run is
 
     @staticmethod
     def of(values: dict[int, float], interval: Sequence[float] | None, head: str) -> "Mean":
@@ -46,10 +47,9 @@ class Shown:
     """The runs of one setting, in order of their seeds, under a name of their own."""
 
     def __init__(self, group: Group, name: str) -> None:
-        self.name = name
+        self.group, self.name, self.labels = group, name, group.labels
         self.records = [result.record for result in sorted(group.results, key=lambda result: result.seed)]
         self.first = self.records[0]
-        self.labels: dict[str, str] = self.first["labels"]
         self.seeds = [int(record["seed"]) for record in self.records]
 
     @property
@@ -57,17 +57,31 @@ class Shown:
         """The text it was trained on."""
         return str(self.first["names"]["corpus"])
 
+    @property
+    def run(self) -> str:
+        """What the runs are, as their signatures say it, with {seed} for the seed and without the version."""
+        _, _, run = str(self.first["signature"]).partition("|data:")
+        return f"data:{run.partition('|v:')[0]}".replace(f"|seed:{self.seeds[0]}", "|seed:{seed}")
+
     @cached_property
     def scores(self) -> dict[str, Mean]:
-        """Every metric by `metric|split` or `metric|split|decode`; a perplexity of the summary is one, too."""
-        values: dict[str, dict[int, float]] = defaultdict(dict)
-        intervals: dict[str, Sequence[float] | None] = {}
-        heads: dict[str, str] = {}
-        for record in self.records:
-            for key, value, interval, head in _scores_of(record):
-                values[key][record["seed"]] = value
-                intervals[key], heads[key] = interval, head
-        return {key: Mean.of(values[key], intervals[key], heads[key]) for key in values}
+        """Every score by its key, the perplexities of the runs' own summaries first."""
+        made = {}
+        for split in ("valid", "test"):
+            key, own = f"ppl|{split}", str(self.first["signature"]).replace("split:test", f"split:{split}")
+            values = {int(record["seed"]): float(record[f"{split}_perplexity"]) for record in self.records}
+            made[key] = Mean.of(values, _interval(self.group.scored.get(key, {})), head_of([own]))
+        for key, by_seed in self.group.scored.items():
+            if key not in made:
+                values = {seed: float(score["value"]) for seed, score in by_seed.items()}
+                head = head_of([str(score["signature"]) for score in by_seed.values()])
+                made[key] = Mean.of(values, _interval(by_seed), head)
+        return made
+
+    def dose(self, key: str) -> dict[int, float]:
+        """By seed, a rate that was asked for or carried out: `dose|neighbor`, `effective|all`."""
+        kind, _, source = key.partition("|")
+        return {int(record["seed"]): record[kind][source] for record in self.records}
 
     @cached_property
     def valid(self) -> float:
@@ -87,25 +101,39 @@ class Shown:
             made[name] = [_mean(_at(runs, epoch, name)) for epoch in range(len(valid))]
         return made
 
-    def exposure(self) -> Json | None:
+    def exposure(self, key: str | None) -> Json | None:
         """The excess loss at each step on the model's own history, and how many of the last steps are gold again."""
-        found = [
-            (score["curve"], signature_parts(score["signature"]))
-            for record in self.records
-            for score in record["scores"]
-            if score.get("curve") and score["metric"].startswith("excess-nats")
-        ]
+        found = [score for score in self.group.scored.get(key or "", {}).values() if score.get("curve")]
         if not found:
             return None
-        alike = [curve for curve, parts in found if _how(parts) == _how(found[0][1])]
-        columns = list(zip(*(curve["excess_nats"] for curve in alike), strict=False))
-        one = alike[0] if len(alike) == 1 else None
+        columns = list(zip(*(score["curve"]["excess_nats"] for score in found), strict=False))
+        one = found[0]["curve"] if len(found) == 1 else None
         return {
             "excess": [fmean(column) for column in columns],
             "low": one["excess_low"] if one else [min(column) for column in columns],
             "high": one["excess_high"] if one else [max(column) for column in columns],
-            "recovery": int(found[0][1].get("recovery", 0)),
+            "recovery": int(signature_parts(found[0]["signature"]).get("recovery", 0)),
         }
+
+
+def head_of(signatures: Sequence[str]) -> str:
+    """What signatures of one metric say of it, with {run} for what the runs are; all that they say where they differ.
+
+    >>> head_of(["wmd|n:9|split:test|data:ptb|seed:1|v:0.1.0", "wmd|n:8|split:test|data:ptb|seed:2|v:0.1.0"])
+    'wmd|n:9,8|split:test|{run}|v:0.1.0'
+    """
+    told = dict.fromkeys((one.partition("|data:")[0], version_of(one)) for one in signatures)
+    heads = [f"{head}|{{run}}" + (f"|v:{version}" if version else "") for head, version in told]
+    if len(heads) == 1:
+        return heads[0]
+    columns = (dict.fromkeys(parts) for parts in zip(*(head.split("|") for head in heads), strict=True))
+    return "|".join(",".join([one, *(part.partition(":")[2] for part in more)]) for one, *more in columns)
+
+
+def common_key(groups: Sequence[Shown], wanted: Collection[str]) -> str | None:
+    """Of these keys the one that most groups have, on the test split if any is: what a plot can show of all alike."""
+    times = Counter(key for group in groups for key in group.scores if key in wanted)
+    return max(times, key=lambda key: (key.split("|")[1] == "test", times[key]), default=None)
 
 
 def shown_groups(results: Iterable[Result]) -> list[Shown]:
@@ -151,22 +179,6 @@ def shown_at_first(groups: Sequence[Shown], candidates: Sequence[int]) -> list[i
     return sorted([*chosen, *rest[: max(SHOWN - 2 - len(chosen), 0)]])
 
 
-@cache  # the beginnings are few, however many runs there are
-def _key(head: str) -> str:
-    return score_key(head.partition("|")[0], head)
-
-
-def _scores_of(record: Json) -> Iterator[tuple[str, float, Sequence[float] | None, str]]:
-    """Key, value, interval and the signature's beginning of each score, the summary's perplexities first."""
-    test = str(record["signature"]).partition("|data:")[0]
-    for split in ("valid", "test"):
-        head = test.replace("split:test", f"split:{split}")
-        yield f"ppl|{split}", float(record[f"{split}_perplexity"]), None, head
-    for score in record["scores"]:
-        head = str(score["signature"]).partition("|data:")[0]
-        yield _key(head), float(score["value"]), score.get("interval"), head
-
-
 def _names(groups: Sequence[Group]) -> list[str]:
     """Each group's labels that vary; a number with what it counts."""
     varying = varying_labels(groups)
@@ -178,8 +190,9 @@ def _names(groups: Sequence[Group]) -> list[str]:
     return made
 
 
-def _how(parts: dict[str, str]) -> tuple[str | None, str | None]:
-    return parts.get("split"), parts.get("decode")
+def _interval(by_seed: dict[int, Json]) -> Sequence[float] | None:
+    """The interval of a score, where there is one."""
+    return next((score.get("interval") for score in by_seed.values()), None)
 
 
 def _at(runs: Sequence[Sequence[Json]], epoch: int, name: str) -> list[float]:

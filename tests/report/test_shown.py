@@ -1,14 +1,16 @@
 """Groups as a page shows them: named by what tells them apart, with means, intervals and curves of their seeds."""
 
+import json
 import math
 
 import pytest
 from tests.report.factory import make_result, make_results
 
 from nnrs.experiments.store import Result
-from nnrs.report import groups as shown
+from nnrs.report import shown
 from nnrs.report.columns import column_values, columns_of, paper_columns
-from nnrs.report.groups import Mean, detailed, rounded, shown_at_first, shown_groups
+from nnrs.report.payload import make_payload
+from nnrs.report.shown import Mean, detailed, rounded, shown_at_first, shown_groups
 
 
 def of(records):
@@ -66,14 +68,15 @@ def test_the_exposure_curve_of_one_seed_has_its_own_interval_and_of_several_thei
     [alone] = of(make_results(groups=1, seeds=1))
     curve = alone.records[0]["scores"]
     [own] = [score["curve"] for score in curve if "curve" in score]
-    made = alone.exposure()
+    key = "excess-nats-h30|test|sample"
+    made = alone.exposure(key)
     assert (made["excess"], made["low"], made["recovery"]) == (own["excess_nats"], own["excess_low"], 5)
     [several] = of(make_results(groups=1, seeds=3))
     curves = [
         s["curve"]["excess_nats"] for record in several.records for s in record["scores"] if "curve" in s
     ]
-    assert several.exposure()["low"][7] == min(curve[7] for curve in curves)
-    assert several.exposure()["excess"][7] == pytest.approx(sum(curve[7] for curve in curves) / 3)
+    assert several.exposure(key)["low"][7] == min(curve[7] for curve in curves)
+    assert several.exposure(key)["excess"][7] == pytest.approx(sum(curve[7] for curve in curves) / 3)
 
 
 def test_few_groups_are_all_shown_and_of_many_the_best_of_each_method_on_one_text():
@@ -130,8 +133,45 @@ def test_a_column_holds_the_mean_and_every_run():
     assert made["mean"] == pytest.approx([sum(tests[:3]) / 3, sum(tests[3:]) / 3], rel=1e-5)
     variance = sum((value - sum(tests[:3]) / 3) ** 2 for value in tests[:3]) / 2
     assert made["sd"][0] == pytest.approx(math.sqrt(variance), rel=1e-4)
-    assert heads == {"ppl|split:test|streams:1": 0}
+    assert heads == {"ppl|split:test|streams:1|{run}|v:0.1.0": 0}
     assert made["head"] == 0
+
+
+def in_another_way(record, before="n:1000", after="n:500"):
+    """The same run, its scores of text and of exposure made in another way."""
+    scores = [{**s, "signature": s["signature"].replace(before, after)} for s in record["scores"]]
+    return {**record, "scores": scores}
+
+
+def test_scores_made_in_different_ways_have_columns_of_their_own_and_no_common_mean():
+    records = make_results(groups=2, seeds=3)
+    groups = of([*records[:-1], in_another_way(records[-1])])
+    keys = [column.key for column in columns_of(groups) if column.key.startswith("bleu4|")]
+    assert keys == ["bleu4|test|sample|n:1000", "bleu4|test|sample|n:500"]
+    labels = [column.label for column in columns_of(groups) if column.key in keys]
+    assert labels == ["BLEU-4 sample n:1000", "BLEU-4 sample n:500"]
+    values = [{s["metric"]: s["value"] for s in record["scores"]}["bleu4"] for record in records]
+    assert groups[1].scores[keys[0]].values == {1: values[3], 2: values[4]}
+    assert groups[1].scores[keys[1]].values == {3: values[5]}
+    assert "|n:500|" in groups[1].scores[keys[1]].head
+
+
+def test_a_plot_shows_scores_of_one_way_only():
+    records = make_results(groups=4, seeds=1)
+    details = make_payload([Result(record) for record in [*records[:3], in_another_way(records[3])]])[
+        "details"
+    ]
+    assert [bool(details[group]["exposure"]) for group in "0123"] == [True, True, True, False]
+    changed = in_another_way(records[3], "streams:1|", "streams:2|")
+    details = make_payload([Result(record) for record in [*records[:3], changed]])["details"]
+    assert [details[group]["deciles"][0] is not None for group in "0123"] == [True, True, True, False]
+    assert [bool(details[group]["noise"]["own"]) for group in "0123"] == [True, True, True, False]
+
+
+def test_runs_of_another_version_are_a_group_of_their_own_which_says_so():
+    records = make_results(groups=1, seeds=2)
+    groups = of([records[0], json.loads(json.dumps(records[1]).replace("v:0.1.0", "v:0.2.0"))])
+    assert [(group.name, group.seeds) for group in groups] == [("version 0.1.0", [1]), ("version 0.2.0", [2])]
 
 
 def test_the_papers_value_stands_beside_the_metric_that_it_is_of():
