@@ -56,7 +56,7 @@ def carried_out(whole, out: Path, wanted) -> list[Result]:
     with grid.opened():
         grid.write_plan(made.as_dict())
     place = Place(grid=grid, device=torch.device("cpu"), threads=1, shelf=Shelf())
-    news = list(work_on(made.cells, made.request, place))
+    news = [item for cell in made.cells for item in work_on([cell], made.request, place)]
     assert [item.error for item in news if item.how not in ("measuring", "done")] == []
     return collect(out)
 
@@ -200,28 +200,30 @@ def test_the_figure_is_drawn_with_as_many_dashed_lines_as_there_are_test_scores(
     assert drawn.count("stroke-dasharray") == sum(value["split"] == "test" for value in values)
 
 
-def with_scores(row: str, model: str, test: float) -> Result:
+def with_scores(row: str, model: str, test: float, sentences: int = 5) -> Result:
     """What Tables 2 and 3 read of a result."""
     scores = [
         {
             "metric": metric,
             "value": test + shift,
-            "signature": f"{metric}|n:5|decode:{decode}|split:{split}|data:ptb|seed:1",
+            "signature": f"{metric}|n:{sentences}|decode:{decode}|split:{split}|data:ptb|seed:1",
         }
         for metric in ("bleu4", "self-bleu4", "self-wmd", "wmd-scaled")
         for decode, decode_shift in (("sample", 0.0), ("teacher-forced", 100.0))
         for split, split_shift in (("valid", 1.0), ("test", 0.0))
         for shift in (decode_shift + split_shift,)
     ]
-    rates = {"prediction": 0.0, "neighbor": 0.2, "all": 0.15}
+    dose, effective = {"prediction": 0.0, "neighbor": 0.2}, {"prediction": 0.0, "neighbor": 0.15, "all": 0.15}
     return Result(
         {
             "labels": {"method": "nnrs", "row": row, "model": model, "corpus": "ptb"},
             "seed": 1,
             "group": f"{row}{model}",
+            "names": {"corpus": "ptb"},
+            "signature": "ppl|split:test|data:ptb|seed:1",
             "scores": scores,
-            "dose": rates,
-            "effective": rates,
+            "dose": dose,
+            "effective": effective,
         }
     )
 
@@ -234,8 +236,11 @@ def test_tables_2_and_3_keep_the_two_ways_of_predicting_apart():
     assert sample.columns == ("metric", "model", "MLE", "TPRS", "NNRS", "SS", "SS-NNRS")
     assert len(sample.rows) == 6  # two metrics of three models
     assert sample.rows[0][:2] == ("self-bleu4 (lower is better)", "lstm")
-    assert sample.rows[0][4] == "8.00 / 7.00\n7.38 / 7.83"
-    assert forced.rows[0][4] == "108.00 / 107.00\n7.38 / 7.83"
+    assert sample.rows[0][4] == "8.00 / 7.00\n7.38 / 7.83 -0.83\nγ 0.20 > 0.15"
+    assert forced.rows[0][4] == "108.00 / 107.00\n7.38 / 7.83 +99.17\nγ 0.20 > 0.15"
+    assert (
+        sample.rows[3][4] == "8.0000 / 7.0000\n0.35 / 0.30\nγ 0.20 > 0.15"
+    )  # nobody knows the paper's scale
     assert sample.rows[0][2] == "-"
     lines = text_lines("table2", given)
     first = lines[0]
@@ -244,5 +249,31 @@ def test_tables_2_and_3_keep_the_two_ways_of_predicting_apart():
     assert first["difference"] == pytest.approx(7.0 - 7.83)
     [distance] = [line for line in lines if line["metric"] == "self_wmd" and line["model"] == "lstm"][:1]
     assert distance["test"] == 0.3
-    assert distance["difference"] is None  # nobody knows the paper's scale
+    assert distance["difference"] is None
     assert first["signature"] == "self-bleu4|n:5|decode:sample|split:test|data:ptb|seed:1"
+
+
+def test_the_best_of_a_line_is_chosen_on_validation_and_where_higher_is_better_it_is_the_highest():
+    def of(row: str, valid: float, test: float) -> Result:
+        made = with_scores(row, "lstm", test)
+        for score in made.scores:
+            score["value"] = valid if "split:valid" in score["signature"] else test
+        return made
+
+    given = [of("NNRS", 5.0, 9.0), of("SS", 6.0, 8.0), of("MLE", 7.0, 7.0)]
+    best = {(line["our_metric"], line["method"]) for line in text_lines("table2", given) if line["best"]}
+    assert best == {("self-bleu4", "NNRS"), ("self-wmd", "MLE")}
+    shown, _ = text_table("table3", given)
+    cells = dict(zip(shown.columns, shown.rows[0], strict=True))
+    assert cells["MLE"].splitlines()[0] == "7.00 / 7.00*"  # bleu4
+    assert cells["NNRS"].splitlines()[0] == "5.00 / 9.00"
+
+
+def test_scores_of_other_sentences_stand_in_a_table_of_their_own():
+    given = [with_scores("NNRS", "lstm", 7.0), with_scores("SS", "lstm", 6.0, sentences=9)]
+    tables = text_table("table3", given)
+    bleus = {shown.title.split(".")[0]: shown.rows[0] for shown in tables}
+    assert bleus["ptb, sample, n:5"][4].startswith("8.00 / 7.00")
+    assert bleus["ptb, sample, n:5"][5].startswith("- / -")
+    assert bleus["ptb, sample, n:9"][5].startswith("7.00 / 6.00")
+    assert not any(line["best"] for line in text_lines("table3", given) if line["our_metric"] == "bleu4")

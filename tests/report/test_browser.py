@@ -352,3 +352,33 @@ def test_many_groups_are_paged_and_can_be_added_to_the_plots(chromium, tmp_path)
     assert page.locator("#explore-neighbors").is_hidden()  # there is nothing to explore
     assert opened.errors == []
     page.close()
+
+
+def test_doses_stand_beside_every_row_of_every_table(opened, results):
+    page = opened.page
+    sets = [
+        name for name in page.locator("#table .tabs button").all_inner_texts() if not name.startswith("by ")
+    ]
+    assert sets == ["perplexity", "text", "own history"]
+    for name in sets:
+        page.click(f"#table .tabs >> text={name}")
+        heads = page.locator("#table thead button").all_inner_texts()
+        assert heads[-3:] == ["ε dose", "γ dose", "replaced"]
+    page.click("text=by run")
+    assert page.locator("#table thead button").all_inner_texts()[-3:] == ["ε dose", "γ dose", "replaced"]
+    page.click("text=by setting")
+    page.click("#table .tabs >> text=perplexity")
+
+
+def test_a_dose_is_the_mean_over_the_seeds(chromium, tmp_path):
+    made = [make_result("nnrs", "ptb", {"method": "nnrs"}, 0, seed, 3) for seed in (1, 2)]
+    for record, share in zip(made, (0.1, 0.3), strict=True):
+        record["effective"]["all"] = share
+    path = tmp_path / "page.html"
+    path.write_text(build_page([Result(record) for record in made], title="t"))
+    opened = Opened(chromium, path)
+    assert opened.page.locator("#table tbody td").last.inner_text() == "0.200"
+    opened.page.click("text=by run")
+    shown = opened.page.locator("#table tbody tr td:last-child").all_inner_texts()
+    assert shown == ["0.100", "0.300"]
+    opened.page.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 from nnrs.errors import ConfigError
 from nnrs.experiments.paper import METHOD_OF, NO_SAMPLING, SCHEDULES
-from nnrs.experiments.replication import Entry, entries
+from nnrs.experiments.replication import Entry, entries, places
 from nnrs.experiments.store import Result
 from nnrs.run_directory import write_atomically
 
@@ -24,9 +24,9 @@ def write_figures(results: Sequence[Result], out: Path) -> list[Path]:
     written = []
     found = entries(results)
     (out / FOLDER).mkdir(exist_ok=True)
-    for corpus in dict.fromkeys(entry.corpus for entry in found):
-        drawn = vl_convert.vegalite_to_svg(curves([entry for entry in found if entry.corpus == corpus]))
-        path = out / FOLDER / f"{corpus}.svg"
+    for place in places(found):
+        drawn = vl_convert.vegalite_to_svg(curves([entry for entry in found if entry.group.place == place]))
+        path = out / FOLDER / f"{place}.svg"
         write_atomically(path, partial(_write, text=drawn))
         written.append(path)
     return written
@@ -74,7 +74,7 @@ def curves(found: Sequence[Entry]) -> dict[str, Any]:
     }
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
-        "title": f"{found[0].corpus}: validation perplexity (solid) and test perplexity (dashed)",
+        "title": f"{found[0].group.place}: validation perplexity (solid) and test perplexity (dashed)",
         "data": {"values": [*valid, *test]},
         "facet": {
             "row": {"field": "family", "type": "nominal", "sort": families, "title": None},

@@ -64,15 +64,15 @@ def table1(results: Sequence[Result]) -> list[Printed]:
     """The paper's layout, a table for each text: configurations by schedules."""
     found = entries(results)
     return [
-        _perplexities(corpus, [entry for entry in found if entry.corpus == corpus])
-        for corpus in _corpora(found)
+        _perplexities(place, [entry for entry in found if entry.group.place == place])
+        for place in places(found)
     ]
 
 
 def table1_lines(results: Sequence[Result]) -> list[dict[str, Any]]:
     """The same as records: the columns of the paper's own table, then ours."""
     found = entries(results)
-    return [_line(entry) for corpus in _corpora(found) for entry in found if entry.corpus == corpus]
+    return [_line(entry) for place in places(found) for entry in found if entry.group.place == place]
 
 
 def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -86,8 +86,9 @@ def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _corpora(found: Sequence[Entry]) -> list[str]:
-    return list(dict.fromkeys(entry.corpus for entry in found))
+def places(found: Sequence[Entry]) -> list[str]:
+    """The texts, each of which has a table."""
+    return list(dict.fromkeys(entry.group.place for entry in found))
 
 
 def _mark(entry: Entry, entries: Sequence[Entry]) -> str:
@@ -96,7 +97,7 @@ def _mark(entry: Entry, entries: Sequence[Entry]) -> str:
     def is_best(others: Sequence[Entry]) -> bool:
         return min(others, key=_valid).group is entry.group
 
-    of_text = [other for other in entries if other.corpus == entry.corpus]
+    of_text = [other for other in entries if other.group.place == entry.group.place]
     alike = [
         other for other in of_text if (other.row.family, other.schedule) == (entry.row.family, entry.schedule)
     ]
@@ -109,7 +110,7 @@ def _valid(entry: Entry) -> float:
     return entry.group.perplexity("valid").mean
 
 
-def _perplexities(corpus: str, found: Sequence[Entry]) -> Printed:
+def _perplexities(place: str, found: Sequence[Entry]) -> Printed:
     by_row: dict[Row, dict[str, str]] = {}
     for entry in found:
         by_row.setdefault(entry.row, {})[entry.schedule] = _cell(entry)
@@ -123,7 +124,7 @@ def _perplexities(corpus: str, found: Sequence[Entry]) -> Printed:
         )
         for row, cells in by_row.items()
     ]
-    return Printed(f"{corpus}. {LEGEND}", columns, lines)
+    return Printed(f"{place}. {LEGEND}", columns, lines)
 
 
 def _cell(entry: Entry) -> str:
@@ -132,12 +133,7 @@ def _cell(entry: Entry) -> str:
     lines = [f"{valid.mean:.2f} / {test}{entry.mark}"]
     if entry.difference is not None:
         lines.append(f"{theirs['ppl|valid']:.2f} / {theirs['ppl|test']:.2f} {entry.difference:+.2f}")
-    doses = [
-        f"{letter} {group.rate('dose', source):.2f} > {group.rate('effective', source):.2f}"
-        for letter, source in (("ε", "prediction"), ("γ", "neighbor"))
-        if group.rate("dose", source) > 0
-    ]
-    return "\n".join([*lines, *doses])
+    return "\n".join([*lines, *shown_rates(group)])
 
 
 def _arrow(rate: str) -> str:
@@ -165,6 +161,15 @@ def _line(entry: Entry) -> dict[str, Any]:
         "seeds": " ".join(map(str, group.seeds)),
         "signature": over_seeds(str(group.results[0].record["signature"]), group),
     }
+
+
+def shown_rates(group: Group) -> list[str]:
+    """What was asked for > what was really replaced, a line for each source that was asked for."""
+    return [
+        f"{letter} {group.rate('dose', source):.2f} > {group.rate('effective', source):.2f}"
+        for letter, source in (("ε", "prediction"), ("γ", "neighbor"))
+        if group.rate("dose", source) > 0
+    ]
 
 
 def rates(group: Group) -> dict[str, float]:
