@@ -1,0 +1,69 @@
+"""`torchrun --nproc-per-node N -m nnrs train ...`: N processes that train one run."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from nnrs.errors import ConfigError, NnrsError
+
+if TYPE_CHECKING:
+    import torch
+
+    from nnrs.training.group import Group
+
+
+def processes() -> int:
+    """How many torchrun has started; 1 without it."""
+    return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+
+
+def refuse_several(what: str) -> None:
+    """Refuse what is not for several processes; one of them says so."""
+    if processes() == 1:
+        return
+    if os.environ["RANK"] != "0":
+        raise typer.Exit(2)
+    raise ConfigError(f"{what} does not go with torchrun, which is for one run of nnrs train. Leave it out.")
+
+
+@contextmanager
+def joined(device: str) -> "Iterator[tuple[Group, torch.device]]":
+    """The processes of this run, which may be this one alone, and where this one trains.
+
+    Of the errors that several meet, the first is told: the others are the same, or follow from it.
+    """
+    from nnrs.experiments.prepare import choose_device
+    from nnrs.training.group import ALONE, PATIENCE, Processes
+
+    if processes() == 1:
+        yield ALONE, choose_device(device)
+        return
+    import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    try:
+        place = _own_device(device)
+        backend = "gloo" if place.type == "cpu" else "cpu:gloo,cuda:nccl"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        yield Processes(), place
+    except NnrsError:
+        if store.add("errors", 1) > 1:
+            raise typer.Exit(2) from None
+        raise  # at once: torchrun ends this process soon after the first of the others
+    dist.destroy_process_group()
+
+
+def _own_device(name: str) -> "torch.device":
+    """The device called `name`; of several GPUs the one of this process."""
+    from nnrs.experiments.prepare import choose_device
+
+    chosen = choose_device(name)
+    if chosen.type == "cpu":
+        return chosen
+    if name not in ("auto", "cuda"):
+        raise ConfigError(f"--device {name} is one GPU for several processes. Say cuda: each takes its own.")
+    return choose_device(f"cuda:{os.environ['LOCAL_RANK']}")
