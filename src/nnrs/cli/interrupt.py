@@ -8,9 +8,14 @@ import typer
 
 
 class Interruptible:
-    """While the context lasts, the first signal only sets a flag that the run looks at between windows."""
+    """While the context lasts, the first signal only sets a flag that the run looks at between windows.
 
-    def __init__(self) -> None:
+    Of several processes only one speaks, and none listens twice: torchrun passes on what they have heard from the
+    terminal already, and ends those that have not ended half a minute later.
+    """
+
+    def __init__(self, *, several: bool = False, speaks: bool = True) -> None:
+        self._several, self._speaks = several, speaks
         self._asked = False
         self._before: dict[int, Any] = {}
 
@@ -30,7 +35,9 @@ class Interruptible:
             signal.signal(number, handler)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
+        if self._asked and not self._several:
             raise KeyboardInterrupt
+        if self._speaks and not self._asked:
+            offer = "" if self._several else "; once more to stop at once"
+            typer.echo(f"stopping after this window{offer}", err=True)
         self._asked = True
-        typer.echo("stopping after this window; once more to stop at once", err=True)

@@ -19,6 +19,7 @@ from nnrs.cli import (
     schedule,
     train,
 )
+from nnrs.cli.torchrun import refuse_several
 from nnrs.errors import NnrsError
 
 app = typer.Typer(
@@ -50,12 +51,15 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False,
 ) -> None:
     """Train sequence models to survive their own mistakes."""
+    if context.invoked_subcommand != "train":
+        refuse_several(f"nnrs {context.invoked_subcommand}")
 
 
 def main() -> None:

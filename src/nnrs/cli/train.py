@@ -7,6 +7,7 @@ import typer
 
 from nnrs.cli import train_options as options
 from nnrs.cli.output import DeviceOption, JsonOption, note
+from nnrs.cli.torchrun import joined, refuse_several
 from nnrs.cli.train_output import describe, report, report_several
 from nnrs.errors import ConfigError, DivergenceError
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from nnrs.experiments.run import Run
     from nnrs.experiments.together import Outcome
     from nnrs.training.events import Callback
+    from nnrs.training.group import Group
 
 KEPT_ON_RESUME = {"out", "resume", "previous", "device", "tensorboard", "json"}
 
@@ -72,43 +74,37 @@ def train(
 ) -> None:
     """Train a model and write a run directory; `--resume` continues one that was stopped or killed."""
     given = {name: value for name, value in context.params.items() if value not in (None, [], ())}
-    if tensorboard:
-        _tensorboard(out)  # refuses, where it must, before anything is made
-    runs = _open_runs(given, out, device, resume, previous)
-    several = runs[0].directory.path != out
-    outcomes = _carry_out(runs, [run.directory.path.name if several else "" for run in runs], tensorboard)
-    _explain_stop(outcomes, out)
-    summaries = {item.run.directory.path.name: item.summary for item in outcomes if item.summary is not None}
-    if summaries and several:
-        report_several(summaries, out, json)
-    elif outcomes[0].summary:
-        report(outcomes[0].summary, out, json)
-    _explain_divergence(outcomes, several)
+    if seeds is not None:
+        refuse_several("--seeds")
+    with joined(device) as (group, place):
+        if tensorboard:
+            _tensorboard(out)  # refuses, where it must, before anything is made
+        runs = (_resumed if resume else _started)(given, out, place, group)
+        several = runs[0].directory.path != out
+        outcomes = _carry_out(runs, [run.directory.path.name if several else "" for run in runs], tensorboard)
+        _explain_stop(outcomes, out)
+        summaries = {item.run.directory.path.name: item.summary for item in outcomes if item.summary}
+        if summaries and several:
+            report_several(summaries, out, json)
+        elif outcomes[0].summary and group.leads:
+            report(outcomes[0].summary, out, json)
+        _explain_divergence(outcomes, several)
 
 
-def _open_runs(given: dict[str, Any], out: Path, device: str, resume: bool, previous: bool) -> "list[Run]":
-    from nnrs.experiments.prepare import choose_device
-
-    chosen = choose_device(device)
-    if resume:
-        return _resumed(given, out, chosen, previous)
-    if previous:
-        raise ConfigError("--previous goes with --resume.")
-    return _started(given, out, chosen)
-
-
-def _started(given: dict[str, Any], out: Path, device: "torch.device") -> "list[Run]":
+def _started(given: dict[str, Any], out: Path, device: "torch.device", group: "Group") -> "list[Run]":
     from nnrs.experiments.options import configure, configure_seeds
     from nnrs.experiments.run import start
     from nnrs.experiments.together import start_together
 
+    if given["previous"]:
+        raise ConfigError("--previous goes with --resume.")
     if "seeds" not in given:
-        return [start(configure(given), out, device)]
+        return [start(configure(given), out, device, group)]
     configs = configure_seeds(given)
     return start_together(configs, out, [f"seed-{config.seed}" for config in configs], device)
 
 
-def _resumed(given: dict[str, Any], out: Path, device: "torch.device", previous: bool) -> "list[Run]":
+def _resumed(given: dict[str, Any], out: Path, device: "torch.device", group: "Group") -> "list[Run]":
     from nnrs.experiments.options import spelled
     from nnrs.experiments.run import resume
     from nnrs.experiments.together import resume_together
@@ -118,8 +114,9 @@ def _resumed(given: dict[str, Any], out: Path, device: "torch.device", previous:
     if extra:
         raise ConfigError(f"--resume continues with the settings of {out}: leave {spelled(extra[0])} out.")
     if RunDirectory.within(out):
-        return resume_together(out, device, previous=previous)
-    return [resume(out, device, previous=previous)]
+        refuse_several(f"{out}, which holds several runs,")
+        return resume_together(out, device, previous=given["previous"])
+    return [resume(out, device, previous=given["previous"], group=group)]
 
 
 def _tensorboard(run: Path) -> "Callback":
@@ -134,7 +131,10 @@ def _carry_out(runs: "list[Run]", names: list[str], tensorboard: bool) -> "list[
     from nnrs.cli.progress import ProgressBar
     from nnrs.experiments.together import finish_together
 
-    with Interruptible() as interruption, ProgressBar() as bar:
+    group = runs[0].group
+    with Interruptible(several=group.size > 1, speaks=group.leads) as interruption, ProgressBar() as bar:
+        if not group.leads:
+            return finish_together(runs, [[]], interruption.asked)
         describe(runs, names)
         boards = [[_tensorboard(run.directory.path)] if tensorboard else [] for run in runs]
         callbacks = [[bar.of(name), *board] for name, board in zip(names, boards, strict=True)]
@@ -145,6 +145,8 @@ def _explain_stop(outcomes: "list[Outcome]", out: Path) -> None:
     stopped = [outcome for outcome in outcomes if outcome.summary is None and outcome.error is None]
     if not stopped:
         return
+    if not stopped[0].run.group.leads:
+        raise typer.Exit(130)
     position = stopped[0].run.trainer.live.position
     where = f"in epoch {position.epoch} after window {position.window}"
     if len(outcomes) > 1:

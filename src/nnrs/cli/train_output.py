@@ -53,12 +53,12 @@ def _describe_positions(runs: "dict[str, Run]") -> None:
 def _describe_work(runs: "list[Run]") -> None:
     """Size, and what it will take: of runs one after the other as long as the first one's windows say."""
     from nnrs.experiments.estimate import estimate
-    from nnrs.experiments.together import can_batch
+    from nnrs.experiments.together import trains_in_fleet
 
     first, config = runs[0], runs[0].parts.config
     size = f"{config.model.label()}, {first.parameters:,} parameters"
     count = f"{len(runs)} runs " if len(runs) > 1 else ""
-    if can_batch(config, first.device):
+    if trains_in_fleet(first):
         how = "; {}side by side, as many as fit: an epoch's line has their means, and the range of valid"
         note(size + (how.format(count) if count else ""))
         return
@@ -66,6 +66,7 @@ def _describe_work(runs: "list[Run]") -> None:
     epochs = [run.parts.config.training.epochs - run.trainer.live.position.epoch for run in runs]
     seconds = taken.seconds * sum(epochs) / epochs[0]
     how = f"{count}one after the other, " if count else ""
+    how += f"{first.group.size} processes, " if first.group.size > 1 else ""
     note(f"{size}; {how}about {duration(seconds)} and {taken.bytes / 2**20:,.0f} MiB")
 
 

@@ -9,7 +9,6 @@ import torch
 from nnrs.experiments.run import Run
 from nnrs.policies.base import Rates
 from nnrs.schedules import progress
-from nnrs.training.checkpoint import Tally
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,14 @@ def estimate(run: Run) -> Estimate:
 def _seconds_per_window(run: Run, rates: Rates) -> float:
     """Median of three tries; the gradient is thrown away and no parameter moves."""
     live, window = run.trainer.live, run.parts.windows[len(run.parts.windows) // 2]
-    carry, tally = live.carry, live.tally
+    carry = live.carry
     seconds = []
     for _ in range(4):  # the first warms up
-        live.carry, live.tally = carry, Tally()
+        live.carry = carry
         started = time.perf_counter()
-        float(run.trainer.backward(window, rates))
+        float(run.trainer.backward(window, rates).loss)
         seconds.append(time.perf_counter() - started)
-    live.carry, live.tally = carry, tally
+    live.carry = carry
     live.optimizer.zero_grad(set_to_none=True)
     return sorted(seconds[1:])[1]
 

@@ -19,14 +19,15 @@ from nnrs.experiments.text import ParallelText
 from nnrs.experiments.writer import Saver
 from nnrs.run_directory import Json, RunDirectory
 from nnrs.training.events import Callback
+from nnrs.training.group import ALONE, Group
 from nnrs.training.loop import Trainer
 
 
 class Run:
     """A run that is ready to train: made by `start` or `resume`, carried out by `finish` or `finish_together`."""
 
-    def __init__(self, directory: RunDirectory, parts: Parts) -> None:
-        self.directory, self.parts = directory, parts
+    def __init__(self, directory: RunDirectory, parts: Parts, group: Group = ALONE) -> None:
+        self.directory, self.parts, self.group = directory, parts, group
         self._saver = Saver(directory, background=self.device.type == "cuda")
         config = parts.config
         self.trainer = Trainer(
@@ -41,6 +42,7 @@ class Run:
             passes=config.policy.passes,
             save=self._saver.save,
             save_best=self._saver.save_best,
+            group=group,
         )
 
     @property
@@ -60,10 +62,10 @@ class Run:
 
     def differences(self) -> list[str]:
         """What keeps a resumed run from being bitwise the unbroken one: another device or number of threads."""
-        began, now = self.directory.config()["environment"], _environment(self.device)
+        began, now = {"processes": 1} | self.directory.config()["environment"], self._environment()
         return [
             f"this run began with {name} {began[name]} and goes on with {now[name]}: the last digits may differ"
-            for name in ("device", "threads", "torch")
+            for name in ("device", "threads", "processes", "torch")
             if began[name] != now[name]
         ]
 
@@ -90,7 +92,7 @@ class Run:
             },
             "text_sha256": parts.text.fingerprint,
             "vectors_sha256": parts.vectors_fingerprint,
-            "environment": _environment(self.device),
+            "environment": self._environment(),
         }
         _write_companions(RunDirectory.create(path, {**parts.config.as_dict(), **beside}), parts)
 
@@ -98,7 +100,7 @@ class Run:
         """Stand where the checkpoint stood, or at the start where there is none."""
         if checkpoint:
             with fitting(self.directory):
-                self.trainer.live.restore(*checkpoint)
+                self.trainer.restore(*checkpoint)
 
     def forget_later(self) -> None:
         """Forget what the directory holds of a time after the one where the run stands."""
@@ -142,24 +144,48 @@ class Run:
         """Wait until everything that was saved is on disk."""
         self._saver.wait()
 
+    def check_agreement(self) -> None:
+        """Meet the other processes that train this run, and see that it is the same run at the same step."""
+        facts = {
+            "configuration": self.parts.signature,
+            "text": self.parts.text.fingerprint,
+            "vectors file": self.parts.vectors_fingerprint,
+            "checkpoint": self.trainer.live.position.step,
+        }
+        self.group.check_agreement(facts)
 
-def start(config: RunConfig, out: Path | str, device: torch.device) -> Run:
+    def _environment(self) -> Json:
+        return {
+            "nnrs": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "device": self.device.type,  # whichever of several GPUs it was
+            "threads": torch.get_num_threads(),
+            "processes": self.group.size,
+        }
+
+
+def start(config: RunConfig, out: Path | str, device: torch.device, group: Group = ALONE) -> Run:
     """A new run in a new directory; everything is read and built before the directory is made."""
     directory = RunDirectory(out)
     directory.check_free()  # before any work is done
-    run = Run(directory, prepare(config, device, Shelf()))
-    run.write_beginning(directory.path)
+    run = Run(directory, prepare(config, device, Shelf()), group)
+    run.check_agreement()  # all have seen by now that the place is free
+    if group.leads:
+        run.write_beginning(directory.path)
     return run
 
 
-def resume(path: Path | str, device: torch.device, *, previous: bool = False) -> Run:
+def resume(path: Path | str, device: torch.device, *, previous: bool = False, group: Group = ALONE) -> Run:
     """An existing run, from its newest checkpoint (or the one before), or from its start where it has none."""
     directory = RunDirectory.open(path)
     steps = steps_to_continue(directory, previous=previous)
     found = directory.checkpoint(steps[-1]) if steps else None  # a damaged one is refused before any work
-    run = reopened(directory, device, Shelf())
+    run = reopened(directory, device, Shelf(), group)
     run.go_back(found)
-    run.forget_later()
+    run.check_agreement()  # all have read by now what is to be forgotten
+    if group.leads:
+        run.forget_later()
     return run
 
 
@@ -171,12 +197,13 @@ def steps_to_continue(directory: RunDirectory, *, previous: bool) -> list[int]:
     return steps[:-1] if previous else steps
 
 
-def reopened(directory: RunDirectory, device: torch.device, shelf: Shelf) -> Run:
+def reopened(directory: RunDirectory, device: torch.device, shelf: Shelf, group: Group = ALONE) -> Run:
     """The run of a directory at its start, on the text and the vectors it began with."""
     parts = prepare(config_of(directory), device, shelf)
     _check_unchanged(directory, parts)
-    _write_companions(directory, parts)  # where a kill came before they were written
-    return Run(directory, parts)
+    if group.leads:
+        _write_companions(directory, parts)  # where a kill came before they were written
+    return Run(directory, parts, group)
 
 
 def _check_unchanged(directory: RunDirectory, parts: Parts) -> None:
@@ -197,13 +224,3 @@ def _write_companions(directory: RunDirectory, parts: Parts) -> None:
         directory.write_source_vocabulary(parts.text.source_vocabulary.to_json())
     if parts.policy.table is not None and not directory.table_path.is_file():
         parts.policy.table.to("cpu").save(directory.table_path)
-
-
-def _environment(device: torch.device) -> Json:
-    return {
-        "nnrs": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "device": device.type,  # whichever of several GPUs it was
-        "threads": torch.get_num_threads(),
-    }

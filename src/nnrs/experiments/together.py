@@ -39,6 +39,11 @@ def can_batch(config: RunConfig, device: torch.device) -> bool:
     return device.type == "cuda" and alike
 
 
+def trains_in_fleet(run: Run) -> bool:
+    """Whether it does: one that several processes share does not."""
+    return run.group.size == 1 and can_batch(run.parts.config, run.device)
+
+
 def start_together(
     configs: Sequence[RunConfig], out: Path, names: Sequence[str], device: torch.device
 ) -> list[Run]:
@@ -84,8 +89,9 @@ def finish_together(
     GPU's memory go on in smaller fleets from their checkpoints. Once asked to stop, what is under way is saved and
     nothing more is begun.
     """
+    should_stop = runs[0].group.agreed(should_stop)
     for run, heard in zip(runs, callbacks, strict=True):
-        run.trainer.callbacks = (Recorder(run.directory), *heard)
+        run.trainer.callbacks = (Recorder(run.directory), *heard) if run.group.leads else ()
         run.trainer.should_stop = should_stop
     outcomes = {run: Outcome(run, run.directory.summary()) for run in runs if run.finished}
     most = len(runs)
@@ -158,7 +164,7 @@ def _next_fleet(runs: Sequence[Run], most: int) -> list[Run]:
     def kind(run: Run) -> Hashable:
         return _kind(run.parts.config, run.parts.text.fingerprint), run.trainer.live.position.step
 
-    if not can_batch(runs[0].parts.config, runs[0].device):
+    if not trains_in_fleet(runs[0]):
         return [runs[0]]
     alike = [run for run in runs if kind(run) == kind(runs[0])]
     fleets = -(-len(alike) // min(most, _affordable(alike)))
@@ -178,7 +184,7 @@ def _valid_windows(run: Run) -> Windows:
 def _finish(runs: Sequence[Run]) -> list[Outcome] | None:
     """What became of each; None where the GPU's memory does not hold so many."""
     try:
-        return _batched(runs) if can_batch(runs[0].parts.config, runs[0].device) else [_alone(runs[0])]
+        return _batched(runs) if trains_in_fleet(runs[0]) else [_alone(runs[0])]
     except torch.OutOfMemoryError:
         if len(runs) > 1:
             return None
@@ -203,8 +209,11 @@ def _alone(run: Run) -> Outcome:
         return Outcome(run, error=error)
     finally:
         run.wait()
+    run.group.meet()  # torchrun ends all processes soon after the first: none may go while the leader saves
     if not done:
         return Outcome(run)
+    if not run.group.leads:
+        return Outcome(run, {})  # the scores are the leader's
     run.load_best()
     return Outcome(run, run.summarise(run.perplexity("valid"), run.perplexity("test")))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -75,11 +75,19 @@ class Choice:
             return self.takes_prediction.sum(), self.changed_targets.sum()
         return self.takes_prediction.sum(), (self.takes_neighbor & (self.neighbors != self.gold)).sum()
 
-    def of_rows(self, rows: Int[Tensor, " rows"]) -> "Choice":
-        """The choice for some of the rows; its shapes depend on the data now, so no capacity is kept."""
+    def of_rows(self, rows: Int[Tensor, " rows"] | slice) -> "Choice":
+        """The choice for some of the rows.
+
+        Room for the claims of all rows is enough for those of a slice. Other rows are chosen by the data: shapes
+        depend on it then, and no capacity is kept.
+        """
         parts = {item.name: getattr(self, item.name) for item in fields(self)}
-        chosen = {name: part[rows] for name, part in parts.items() if isinstance(part, Tensor)}
-        return replace(self, **chosen, prediction_capacity=None, neighbor_capacity=None)
+        chosen: dict[str, Any] = {
+            name: part[rows] for name, part in parts.items() if isinstance(part, Tensor)
+        }
+        if not isinstance(rows, slice):
+            chosen |= {"prediction_capacity": None, "neighbor_capacity": None}
+        return replace(self, **chosen)
 
     def with_gold_start(self) -> "Choice":
         """The same with no prediction in the first column, where the text starts and nothing precedes it."""

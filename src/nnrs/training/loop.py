@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from nnrs.schedules import progress
 from nnrs.seeding import Random, Stream
 from nnrs.training.checkpoint import Live, Position, Tally
 from nnrs.training.events import Beat, Callback, EpochMetrics, EpochStart, EpochTiming
+from nnrs.training.group import ALONE, Group
 from nnrs.training.optimize import OptimizerConfig
 from nnrs.training.unroll import Carry, unroll, window_loss
 
@@ -69,12 +71,23 @@ class Epoch:
     trained: float = 0.0  # when its last window was done
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What one window gave: in one process, or summed over all of a group."""
+
+    loss: Tensor
+    predictions: Tensor
+    neighbors: Tensor
+    passes: int
+
+
 @dataclass
 class Trainer:
     """Trains a model under a policy. What it needs from outside comes as callables, so that it imports no metric.
 
     `validate` gives ℓ_i; `save` stores a checkpoint (whether it is the best one is told apart); `should_stop` is
-    asked between windows, and a true answer saves and leaves `fit` with False.
+    asked between windows, and a true answer saves and leaves `fit` with False. The processes of a `group` train the
+    rows of each window between them; the leader alone saves, and should_stop answers all of them alike.
     """
 
     model: SequenceModel
@@ -90,6 +103,7 @@ class Trainer:
     save_best: Callable[[Live], None] = lambda live: None
     should_stop: Callable[[], bool] = lambda: False
     callbacks: Iterable[Callback] = ()
+    group: Group = ALONE
     live: Live = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,6 +113,7 @@ class Trainer:
         self.live = Live(self.model, self.policy, optimizer, Position(), Tally())
         self._parameters = parameters
         self._device = parameters[0].device
+        self.group.rows(self.config.batch_size)  # refuses, where it must, before anything is made
         if self.config.precision == "bf16" and self._device.type == "cpu":
             raise ConfigError("bf16 is for GPUs. On the CPU use --precision fp32, or leave it out.")
 
@@ -114,7 +129,7 @@ class Trainer:
             if not self._train_epoch(epoch):
                 return False
             epoch.trained = time.perf_counter()
-            self.close_epoch(epoch, self.validate(self.model))
+            self.close_epoch(epoch, self.group.leaders(self.validate(self.model)))
         self.close_fit()
         return True
 
@@ -146,47 +161,62 @@ class Trainer:
         self.live.tally, self.live.carry = Tally(), None
         for callback in self.callbacks:
             callback.epoch_end(metrics, timing)
-        if improved:
+        if improved and self.group.leads:
             self.save_best(self.live)
-        self.save(self.live)
+        self._save()
 
     def close_fit(self) -> None:
         """Tell the callbacks that all epochs are done."""
         for callback in self.callbacks:
             callback.fit_end(self.config.epochs)
 
+    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Continue from what was saved, with the rows that are this process's own."""
+        self.live.restore(tensors, values)
+        if self.live.carry:
+            self.live.carry = self.live.carry.of_rows(self.group.rows(self.config.batch_size))
+
     def train_window(self, window: Window, rates: Rates) -> None:
         """One window forward and backward, and one step of the optimiser."""
-        self.backward(window, rates)
+        own = self.backward(window, rates)
+        loss, predictions, neighbors = self.group.add_up(
+            self._parameters, (own.loss, own.predictions, own.neighbors)
+        )
+        passes = self.group.highest(own.passes) if self.exact else own.passes
+        self._count(Trained(loss, predictions, neighbors, passes), window.num_tokens)
         nn.utils.clip_grad_norm_(self._parameters, self.optimizer_config.clip)
         self.live.optimizer.step()
         self.live.position.step += 1
 
-    def backward(self, window: Window, rates: Rates) -> Tensor:
-        """The loss of one window; its gradient is left in the parameters, its state in `live`."""
+    def backward(self, window: Window, rates: Rates) -> Trained:
+        """What this process's rows of a window add to its loss; the gradient stays in the parameters.
+
+        All that is random is drawn for the whole window, whoever trains which rows.
+        """
         live, batch, span = self.live, *window.inputs.shape
         step, device = live.position.step, self._device
         choice = self.policy.choose(window, rates, Random(self.seed, Stream.DRAWS, step, device=device))
         dropout = Random(self.seed, Stream.DROPOUT, step, device=device)
-        masks = self.model.draw_masks(batch, span, dropout)
+        masks, rows = self.model.draw_masks(batch, span, dropout), self.group.rows(batch)
         with self._autocast():
-            carry = live.carry or Carry(self.model.first_state(window, dropout))
+            carry = live.carry or Carry(self.model.first_state(window, dropout)).of_rows(rows)
             unrolled = unroll(
                 self.model,
                 self.policy,
-                choice,
+                choice.of_rows(rows),
                 carry,
-                masks,
+                None if masks is None else tuple(mask[rows] for mask in masks),
                 predicts=rates.prediction > 0,
                 exact=self.exact,
                 passes=self.passes,
             )
             loss = window_loss(self.model, unrolled.hidden, unrolled.choice.targets)
+        if self.group.size > 1:  # the mean over all rows is a sum of shares
+            loss = loss * (window.scored[rows].sum() / window.num_tokens)
         live.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         live.carry = unrolled.carry.detached() if self.windows.continuous else None
-        self._count(unrolled.choice.replaced(), loss.detach(), unrolled.passes, window.num_tokens)
-        return loss.detach()
+        return Trained(loss.detach(), *unrolled.choice.replaced(), unrolled.passes)
 
     def _train_epoch(self, epoch: Epoch) -> bool:
         position = self.live.position
@@ -199,18 +229,23 @@ class Trainer:
                 self.beat(epoch)
             if position.window < len(windows) and self.should_stop():
                 self.check_finite(float(self.live.tally.nats), "training loss")
-                self.save(self.live)
+                self._save()
                 return False
         return True
 
-    def _count(self, replaced: tuple[Tensor, Tensor], loss: Tensor, passes: int, tokens: int) -> None:
+    def _save(self) -> None:
+        """Have the leader save the state of all rows."""
+        carry = self.live.carry.each(self.group.whole) if self.live.carry else None
+        if self.group.leads:
+            self.save(replace(self.live, carry=carry))
+
+    def _count(self, trained: Trained, tokens: int) -> None:
         tally = self.live.tally
-        predictions, neighbors = replaced
-        tally.nats = tally.nats + loss.double() * tokens
-        tally.predictions = tally.predictions + predictions
-        tally.neighbors = tally.neighbors + neighbors
+        tally.nats = tally.nats + trained.loss.double() * tokens
+        tally.predictions = tally.predictions + trained.predictions
+        tally.neighbors = tally.neighbors + trained.neighbors
         tally.tokens += tokens
-        tally.passes += passes
+        tally.passes += trained.passes
         tally.windows += 1
 
     def _announce(self, rates: Rates) -> None:

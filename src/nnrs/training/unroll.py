@@ -1,5 +1,6 @@
 """One window through the model: one pass where no prediction is wanted, else parallel or exact passes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,16 +24,18 @@ class Carry:
     state: State
     hidden: Float[Tensor, "batch hidden"] | None = None
 
-    def of_rows(self, rows: Int[Tensor, " rows"]) -> "Carry":
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Carry":
+        """The same with every tensor changed."""
+        hidden = None if self.hidden is None else change(self.hidden)
+        return Carry(tuple(change(part) for part in self.state), hidden)
+
+    def of_rows(self, rows: Int[Tensor, " rows"] | slice) -> "Carry":
         """What some of the rows hand on."""
-        return Carry(
-            tuple(part[rows] for part in self.state), None if self.hidden is None else self.hidden[rows]
-        )
+        return self.each(lambda part: part[rows])
 
     def detached(self) -> "Carry":
         """The same, cut off from the graph (truncated backpropagation)."""
-        hidden = None if self.hidden is None else self.hidden.detach()
-        return Carry(tuple(part.detach() for part in self.state), hidden)
+        return self.each(lambda part: part.detach())
 
 
 @dataclass(frozen=True)
