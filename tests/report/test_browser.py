@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 
 import pytest
@@ -382,3 +383,57 @@ def test_a_dose_is_the_mean_over_the_seeds(chromium, tmp_path):
     shown = opened.page.locator("#table tbody tr td:last-child").all_inner_texts()
     assert shown == ["0.100", "0.300"]
     opened.page.close()
+
+
+@pytest.fixture
+def two_texts(chromium, tmp_path):
+    """mle and nnrs on two texts, all four in the plots; the second text has beginnings of its own."""
+    made = [
+        make_result(method, corpus, {"method": method, "corpus": corpus}, 10 * place + number, 1, 3)
+        for place, corpus in enumerate(("ptb", "wikitext-2"))
+        for number, method in enumerate(("nnrs", "mle"))
+    ]
+    for record in made[2:]:
+        for number, sample in enumerate(record["samples"]):
+            sample["prefix"] = ["elsewhere", str(number)]
+        for line in record["epochs"]:
+            line["valid_perplexity"] *= 10
+    path = tmp_path / "page.html"
+    path.write_text(build_page([Result(record) for record in made], title="t"))
+    opened = Opened(chromium, path)
+    for name in ("nnrs · wikitext-2", "mle · wikitext-2"):
+        opened.page.locator("#chooser button", has_text=name).click()
+    assert opened.page.locator("#chooser button[aria-pressed=true]").count() == 4
+    yield opened, made
+    assert opened.errors == []
+    opened.page.close()
+
+
+def test_samples_stand_under_the_beginnings_of_their_own_text(two_texts):
+    opened, made = two_texts
+    choice = opened.page.locator("#samples select")
+    assert choice.locator("option").count() == 6  # three of each text
+    for first, number, corpus in ((made[0], 0, "ptb"), (made[2], 4, "wikitext-2")):
+        choice.select_option(str(number))
+        gold, *cards = opened.page.locator("#samples .card").all_inner_texts()
+        assert " ".join(first["samples"][number % 3]["prefix"]) in gold
+        assert [card.split("\n")[0] for card in cards] == [f"nnrs · {corpus}", f"mle · {corpus}"]
+        assert " ".join(first["samples"][number % 3]["generated"]) in cards[0]
+
+
+@pytest.mark.parametrize(
+    ("figure", "value"), [("learning-differences", "valid"), ("decile-differences", "perplexity")]
+)
+def test_differences_are_taken_to_teacher_forcing_on_the_same_text(two_texts, figure, value):
+    opened, _ = two_texts
+    opened.drawn(figure)
+    rows = list(
+        csv.DictReader(io.StringIO(saved(opened.page, f"#figure-{figure} .tools button:nth-child(2)")))
+    )
+    step = "epoch" if figure.startswith("learning") else "decile"
+    values = {(row["group"], row[step]): float(row[value]) for row in rows}
+    for row in rows:
+        text = row["group"].split(" · ")[1]
+        assert row["baseline"] == f"mle · {text}"
+        ratio = values[row["group"], row[step]] / values[f"mle · {text}", row[step]]
+        assert float(row["difference"]) == pytest.approx(math.log(ratio), abs=1e-9)

@@ -78,14 +78,21 @@ def pairs_of(methods: Sequence[str]) -> list[tuple[str, str]]:
 
 def settings_of_groups(groups: Sequence[Group]) -> list[Setting]:
     """The groups, those together that can be compared; each setting named by what tells it from the others."""
-    members: dict[str, list[Group]] = {}
-    for group in groups:
-        members.setdefault(json.dumps(_surroundings(group), sort_keys=True), []).append(group)
+    members: dict[int, list[Group]] = {}
+    for number, group in zip(setting_numbers(groups), groups, strict=True):
+        members.setdefault(number, []).append(group)
     flats = [_flat(_surroundings(some[0])) for some in members.values()]
     varying = [name for name in flats[0] if len({flat.get(name) for flat in flats}) > 1] if flats else []
     return [
         Setting(tuple(some), _name(flat, varying)) for some, flat in zip(members.values(), flats, strict=True)
     ]
+
+
+def setting_numbers(groups: Sequence[Group]) -> list[int]:
+    """For each group the number of its setting: groups of one number can be compared."""
+    numbers: dict[str, int] = {}
+    told = [json.dumps(_surroundings(group), sort_keys=True) for group in groups]
+    return [numbers.setdefault(text, len(numbers)) for text in told]
 
 
 def _as_named(group: Group) -> bool:

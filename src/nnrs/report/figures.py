@@ -101,7 +101,8 @@ def learning_differences() -> Figure:
     layers: list[Spec] = [_zero(), {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": y}}]
     layers.append(_pointer("epoch", ["group", "epoch", "difference"]))
     caption = (
-        "Validation loss minus that of the baseline, mle where it is chosen: below zero is better than it."
+        "Validation loss minus that of the baseline, the chosen mle of the same text, model and training: below "
+        "zero is better than it."
     )
     spec = _spec(layers, x=_epochs())
     return Figure("learning-differences", "Difference to the baseline", caption, "learning", spec)
@@ -190,7 +191,7 @@ def decile_differences() -> Figure:
             "encoding": {"y": y, "tooltip": _told("group", "decile", "difference")},
         },
     ]
-    caption = "The same minus the baseline, mle where it is chosen: below zero is better than it."
+    caption = "The same minus the baseline, the chosen mle of the same text: below zero is better than it."
     return Figure(
         "decile-differences", "Difference to the baseline", caption, "deciles", _spec(layers, x=_deciles())
     )
@@ -212,6 +213,8 @@ def noise_curves(kind: str, title: str) -> Figure:
         "axis": {"title": "percent of the history", "grid": False},
     }
     caption = f"Gold text after a history of which so much became {NOISES[kind]}."
+    if kind == "neighbor":
+        caption += " Where no vectors were named for it, each run's neighbors are those it was trained with."
     return Figure(f"noise-{kind}", title, caption, f"noise:{kind}", _spec(layers, x=x))
 
 

@@ -1,11 +1,13 @@
 """Results as the page's script reads them: by column and by group, the details of a few, nothing twice."""
 
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from nnrs.experiments.settings import setting_numbers
 from nnrs.experiments.store import FILES, Result
 from nnrs.metrics.contrasts import Contrast
 from nnrs.report.columns import Published, column_values, columns_of, paper_columns
@@ -41,17 +43,19 @@ def make_payload(
     told = [{**asdict(column), **column_values(column, groups, heads)} for column in columns]
     chosen = detailed(groups)
     plotted = _Plotted.of([groups[index] for index in chosen])
+    beginnings: dict[str, int] = {}
+    settings = setting_numbers([group.group for group in groups])
     return {
         "labels": varying_labels(groups),
-        "groups": [_group(group, tails) for group in groups],
+        "groups": [_group(group, number, tails) for group, number in zip(groups, settings, strict=True)],
         "columns": [column for column in told if any(mean is not None for mean in column["mean"])],
         "paper": rounded(paper_columns(columns, groups, published)),
         "bests": [record["best_epoch"] for group in groups for record in group.records],
         "heads": list(heads),
         "tails": list(tails),
         "shown": shown_at_first(groups, chosen),
-        "prompts": _prompts(groups[chosen[0]]),
-        "details": {str(index): rounded(_detail(groups[index], plotted)) for index in chosen},
+        "details": {str(index): rounded(_detail(groups[index], plotted, beginnings)) for index in chosen},
+        "prompts": [json.loads(told) for told in beginnings],
         "figures": [asdict(figure) for figure in figures()],
         "explorer": explorer,
     }
@@ -78,13 +82,14 @@ def contrast_row(contrast: Contrast) -> Json:
     return row
 
 
-def _group(group: Shown, tails: dict[str, int]) -> Json:
-    """What tells a group apart; `{seed}` stands for the seed in its signature."""
+def _group(group: Shown, setting: int, tails: dict[str, int]) -> Json:
+    """What tells a group apart; groups of one setting may be compared, and `{seed}` stands for the seed."""
     return {
         "id": group.first["group"],
         "name": group.name,
         "labels": group.labels,
         "corpus": group.corpus,
+        "setting": setting,
         "seeds": group.seeds,
         "tail": tails.setdefault(group.run, len(tails)),
         "command": _command(group),
@@ -140,15 +145,17 @@ class _Plotted:
         return mean.mean if mean else None
 
 
-def _detail(group: Shown, plotted: _Plotted) -> Json:
-    """Curves, samples and a trajectory."""
+def _detail(group: Shown, plotted: _Plotted, beginnings: dict[str, int]) -> Json:
+    """Curves, samples and a trajectory; `beginnings` numbers the lists of what was to be continued."""
     samples = group.first["samples"]
+    told = json.dumps(_prompts(samples))
     return {
         "epochs": group.curves(),
         "exposure": group.exposure(plotted.exposure),
         "deciles": [plotted.point(group, f"ppl-decile{tenth}") for tenth in range(1, 11)],
         "noise": {kind: _noise(group, kind, plotted) for kind in NOISES},
         "samples": [" ".join(sample["generated"]) for sample in samples],
+        "prompts": beginnings.setdefault(told, len(beginnings)) if samples else None,
         "trajectory": group.first["trajectory"],
     }
 
@@ -161,9 +168,9 @@ def _noise(group: Shown, kind: str, plotted: _Plotted) -> list[list[float]]:
     return found if len(found) > 1 else []
 
 
-def _prompts(group: Shown) -> list[Json]:
+def _prompts(samples: Sequence[Json]) -> list[Json]:
     """What was to be continued, and how the text really went on."""
     return [
         {"prefix": " ".join(sample["prefix"]), "gold": " ".join(sample["gold"]), "decode": sample["decode"]}
-        for sample in group.first["samples"]
+        for sample in samples
     ]

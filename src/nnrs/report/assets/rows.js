@@ -22,16 +22,20 @@ const RATES = {
 };
 
 const uses = (group, rate) => details[group].epochs[rate].some((value) => value > 0);
-const baselineOf = (chosen) => chosen.find((group) => groups[group].labels.method === "mle") ?? chosen[0];
+
+// What a group is compared with: teacher forcing on its own text, with its own model and training, if that is chosen.
+function baselineOf(group, chosen) {
+  const alike = chosen.filter((other) => groups[other].setting === groups[group].setting);
+  return alike.find((other) => groups[other].labels.method === "mle") ?? alike[0];
+}
 
 const rowsOf = {
   learning() {
     const test = column("ppl|test");
-    const means = new Map(shownGroups().map((group) => [groups[group].name, test.mean[group]]));
-    const { epochs } = details[baselineOf(shownGroups())];
+    const chosen = shownGroups(), numbers = new Map(chosen.map((group) => [groups[group].name, group]));
     return perEpoch({ valid: "valid", low: "low", high: "high" }).map((row) => {
-      const other = epochs.valid[row.epoch];
-      return { ...row, test: means.get(row.group), difference: other ? Math.log(row.valid / other) : null };
+      const group = numbers.get(row.group), baseline = baselineOf(group, chosen), other = details[baseline].epochs.valid[row.epoch];
+      return { ...row, test: test.mean[group], difference: other ? Math.log(row.valid / other) : null, baseline: groups[baseline].name };
     });
   },
 
@@ -80,14 +84,14 @@ const rowsOf = {
 
   deciles() {
     const chosen = shownGroups().filter((group) => details[group].deciles.some((value) => value !== null));
-    const baseline = baselineOf(chosen);
-    return chosen.flatMap((group) =>
-      details[group].deciles.map((perplexity, index) => {
+    return chosen.flatMap((group) => {
+      const baseline = baselineOf(group, chosen);
+      return details[group].deciles.map((perplexity, index) => {
         const other = details[baseline].deciles[index];
         const difference = perplexity && other ? Math.log(perplexity / other) : null;
         return { group: groups[group].name, decile: index + 1, perplexity, difference, baseline: groups[baseline].name };
-      }),
-    );
+      });
+    });
   },
 
   noise(kind) {

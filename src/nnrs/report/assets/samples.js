@@ -7,20 +7,29 @@ function written(text) {
 function placeSamples() {
   const section = $("#samples"), cards = $(".cards", section), { prompts } = DATA;
   if (!prompts.length) return leaveOut(section);
-  let number = 0;
+  let chosen = null; // which list of beginnings (texts and lengths have their own), and which of it
   const card = (group) => {
     const dot = make("span", { className: "dot" });
     dot.style.background = colorOf(group);
-    return make("div", { className: "card" }, make("h3", {}, dot, groups[group].name), make("p", {}, ...written(details[group].samples[number])));
+    return make("div", { className: "card" }, make("h3", {}, dot, groups[group].name), make("p", {}, ...written(details[group].samples[chosen.number])));
+  };
+  const drawCards = () => {
+    const { prefix, gold } = prompts[chosen.list][chosen.number];
+    const text = make("p", {}, make("strong", {}, ...written(prefix)), " ", ...written(gold));
+    cards.replaceChildren(make("div", { className: "card wide" }, make("h3", {}, "The beginning, and how the text really goes on"), text),
+      ...shownGroups().filter((group) => details[group].prompts === chosen.list).map(card));
   };
   const draw = () => {
-    const chosen = shownGroups().filter((group) => details[group].samples[number] !== undefined);
-    const gold = make("p", {}, make("strong", {}, ...written(prompts[number].prefix)), " ", ...written(prompts[number].gold));
-    cards.replaceChildren(make("div", { className: "card wide" }, make("h3", {}, "The beginning, and how the text really goes on"), gold),
-      ...chosen.map(card));
+    const lists = [...new Set(shownGroups().map((group) => details[group].prompts).filter((list) => list !== null))];
+    const offered = lists.flatMap((list) => prompts[list].map((_, number) => ({ list, number })));
+    if (!offered.length) return cards.replaceChildren();
+    chosen = offered.find((one) => chosen && one.list === chosen.list && one.number === chosen.number) ?? offered[0];
+    const [label, select] = choice("Beginning", offered.map((one, index) => [index, `${prompts[one.list][one.number].prefix.slice(0, 48)} …`]),
+      (value) => { chosen = offered[Number(value)]; drawCards(); });
+    select.value = String(offered.indexOf(chosen));
+    $(".controls", section).replaceChildren(label);
+    drawCards();
   };
-  const [label] = choice("Beginning", prompts.map(({ prefix }, index) => [index, `${prefix.slice(0, 48)} …`]), (value) => { number = Number(value); draw(); });
-  $(".controls", section).append(label);
   draw();
   listeners.push(draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
