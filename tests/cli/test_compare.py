@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from nnrs.cli.many import repeating
+
 OPTIONS = "--epochs 2 --learning-rate 5 --methods mle,nnrs,ss --seeds 1-2 --neighbor-rate 0:0.3 --jobs 2"
 SMALL = OPTIONS.split()
 
@@ -75,6 +77,21 @@ def test_the_stored_command_names_no_folder_of_this_machine(compared):
     command = json.loads((out / "plan.json").read_text())["command"]
     assert command.startswith("nnrs compare --data small.txt ")
     assert str(out.parent) not in command
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["--data", "/home/me/my.txt"], ["--data", "my.txt"]),
+        (["--data=/home/me/my.txt"], ["--data=my.txt"]),
+        (["--data", "../me/texts/my.txt"], ["--data", "my.txt"]),
+        (["--vectors=me/glove.txt", "--epochs=3"], ["--vectors=glove.txt", "--epochs=3"]),
+        (["--out", "me/results/"], ["--out", "results"]),
+        (["--ray", "ray://head:10001", "--neighbor-rate", "0:0.2"],) * 2,
+    ],
+)
+def test_a_command_is_kept_without_folders_however_they_were_written(words, kept):
+    assert repeating(words) == kept
 
 
 def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, text, tmp_path):

@@ -54,12 +54,19 @@ def names(text: str) -> list[str]:
 
 
 def repeating(words: list[str]) -> list[str]:
-    """The words of a command, files of this machine by their last name.
+    """The words of a command, files and folders of this machine by their last name.
 
-    >>> repeating(["nnrs", "compare", "--data", "/texts/my.txt"])
-    ['nnrs', 'compare', '--data', 'my.txt']
+    >>> repeating(["nnrs", "compare", "--data", "texts/my.txt", "--vectors=/models/glove.txt"])
+    ['nnrs', 'compare', '--data', 'my.txt', '--vectors=glove.txt']
     """
-    return [Path(word).name if Path(word).is_absolute() else word for word in words]
+    return [_without_folders(word) for word in words]
+
+
+def _without_folders(word: str) -> str:
+    option, sign, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    if "/" not in value or "://" in value:  # an address names no folder
+        return word
+    return f"{option}{sign}{Path(value).name or Path(value).resolve().name}"
 
 
 def check_means() -> None:

@@ -261,10 +261,24 @@ def _varying(chosen: Sequence[Flat]) -> dict[str, dict[Any, str]]:
     for name in names:
         values = dict.fromkeys(flat.get(name) for flat in chosen)
         if len(values) > 1 and name not in ("seed", "policy.method"):
-            short = {value: Path(str(value)).stem if name in FILES else _shown(value) for value in values}
-            clash = len(set(short.values())) < len(values)
-            found[name] = {value: str(value) for value in values} if clash else short
+            found[name] = _file_names(values) if name in FILES else {value: _shown(value) for value in values}
     return found
+
+
+def _file_names(values: Iterable[Any]) -> dict[Any, str]:
+    """What files are called: by their stems, else with no more of their folders than tells them apart.
+
+    >>> list(_file_names(["/texts/2019/news.txt", "/texts/2020/news.txt"]).values())
+    ['2019/news.txt', '2020/news.txt']
+    """
+    paths = {value: Path(str(value)) for value in values}
+    short = {value: path.stem for value, path in paths.items()}
+    deepest = max(len(path.parts) for path in paths.values())
+    for depth in range(1, deepest + 1):
+        if len(set(short.values())) == len(short):
+            break
+        short = {value: "/".join(path.parts[-depth:]) for value, path in paths.items()}
+    return short
 
 
 def _shown(value: Any) -> str:
