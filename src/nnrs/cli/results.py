@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-FORMATS = ("csv", "json", "jsonl")
+FORMATS = ("csv", "json", "jsonl", "md")
 
 
 def results(
@@ -14,7 +14,10 @@ def results(
         typer.Argument(help="A grid's folder, a folder of runs, a run, or a .jsonl file; several too."),
     ],
     format: Annotated[
-        str, typer.Option(help="csv: a row for each run; json, jsonl: all that is known of it.")
+        str,
+        typer.Option(
+            help="csv: a row for each run; json, jsonl: all that is known of it; md: means over seeds, as Markdown."
+        ),
     ] = "csv",
     out: Annotated[Path | None, typer.Option(help="A file, instead of standard output.")] = None,
 ) -> None:
@@ -22,6 +25,7 @@ def results(
     import json
 
     from nnrs.errors import ConfigError
+    from nnrs.experiments.markdown import as_markdown
     from nnrs.experiments.store import collect
     from nnrs.experiments.table import as_csv
     from nnrs.registry import look_up
@@ -33,6 +37,8 @@ def results(
     found = [result for source in sources for result in collect(source)]
     if format == "csv":
         text = as_csv(found)
+    elif format == "md":
+        text = as_markdown(found)
     elif format == "json":
         text = json.dumps([result.record for result in found], ensure_ascii=False, indent=2) + "\n"
     else:

@@ -56,6 +56,12 @@ METHOD_PARTS = {
 }
 
 
+def family_of(metric: str) -> Family:
+    """The family that a metric is of, by its name."""
+    names = [name for name in FAMILIES if f"{metric}-".startswith(f"{name}-")]
+    return look_up(FAMILIES, max(names, key=len, default=metric), "metric")
+
+
 @dataclass(frozen=True)
 class Score:
     """A value that travels with its signature, in sacreBLEU's manner, and with its interval where it has one.
@@ -73,8 +79,7 @@ class Score:
     @property
     def family(self) -> Family:
         """Whether higher or lower is better, and how it is printed."""
-        names = [name for name in FAMILIES if f"{self.metric}-".startswith(f"{name}-")]
-        return look_up(FAMILIES, max(names, key=len, default=self.metric), "metric")
+        return family_of(self.metric)
 
     @property
     def parts(self) -> dict[str, str]:

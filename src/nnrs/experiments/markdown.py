@@ -1,0 +1,66 @@
+"""Results as a Markdown table: a column for each setting, a row for each thing that was measured of it."""
+
+from collections.abc import Iterable, Sequence
+
+from nnrs.experiments.groups import Group, grouped
+from nnrs.experiments.store import Result
+from nnrs.metrics.contrasts import t_interval
+from nnrs.metrics.score import family_of
+
+RATES = {
+    "ε asked for": ("dose", "prediction"),
+    "γ asked for": ("dose", "neighbor"),
+    "replaced": ("effective", "all"),
+}
+
+
+def as_markdown(results: Sequence[Result]) -> str:
+    """Means over the seeds, each with half the width of its 95% t interval, and which end is the better one."""
+    groups = grouped(results)
+    names = [_name(group, groups) for group in groups]
+    lines = [["", "better", *names], ["---"] * (len(groups) + 2)]
+    lines.append(["seeds", "", *(_listed(group.seeds) for group in groups)])
+    for label, (kind, source) in RATES.items():
+        lines.append([label, "", *(f"{group.rate(kind, source):.3f}" for group in groups)])
+    for split in ("valid", "test"):
+        values = [[result.record[f"{split}_perplexity"] for result in group.results] for group in groups]
+        lines.append([f"perplexity, {split}", "lower", *(_shown(each, 2) for each in values)])
+    known = {f"ppl|{split}" for split in ("valid", "test")}  # said already, of every run
+    for key in dict.fromkeys(key for group in groups for key in group.scores if key not in known):
+        family = family_of(key.partition("|")[0])
+        values = [list(group.scores.get(key, {}).values()) for group in groups]
+        label = key.replace("|", " ")
+        lines.append([label, family.better, *(_shown(each, family.digits) for each in values)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _name(group: Group, groups: Iterable[Group]) -> str:
+    """The labels in which it differs from others."""
+    apart = [
+        value for name, value in group.labels.items() if len({other.labels.get(name) for other in groups}) > 1
+    ]
+    return (", ".join(apart) or group.method).replace("|", "\\|")
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    """Whole ranges as their ends.
+
+    >>> _listed([1, 2, 3]), _listed([1, 4])
+    ('1-3', '1, 4')
+    """
+    whole = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
+    return f"{seeds[0]}-{seeds[-1]}" if whole else ", ".join(map(str, seeds))
+
+
+def _shown(values: Sequence[float], digits: int) -> str:
+    """A mean and how far its interval reaches.
+
+    >>> _shown([1.0, 2.0, 3.0], 2), _shown([1.0], 2), _shown([], 2)
+    ('2.00 ± 2.48', '1.00', '-')
+    """
+    if not values:
+        return "-"
+    mean, ends = sum(values) / len(values), t_interval(values)
+    value = f"{mean:.{digits}f}"
+    value = value.removeprefix("-") if float(value) == 0 else value  # no minus before nothing
+    return value if ends is None else f"{value} ± {(ends[1] - ends[0]) / 2:.{digits}f}"

@@ -1,0 +1,54 @@
+"""Results as a Markdown table, and the tables that stand in the documents."""
+
+import math
+from pathlib import Path
+
+from nnrs.experiments.markdown import as_markdown
+from nnrs.experiments.store import Result, collect
+
+ROOT = Path(__file__).parents[2]
+
+
+def result(method, seed, valid, test, **scores):
+    tail = f"split:test|data:toy|seed:{seed}|v:1"
+    return Result(
+        {
+            "labels": {"method": method, "corpus": "toy"},
+            "seed": seed,
+            "names": {"corpus": "toy", "vectors": None},
+            "signature": f"ppl|{tail}",
+            "group": method,
+            "valid_perplexity": valid,
+            "test_perplexity": test,
+            "dose": {"prediction": 0.125, "neighbor": 0.0},
+            "effective": {"prediction": 0.1, "neighbor": 0.0, "all": 0.1},
+            "scores": [
+                {"metric": name, "value": value, "signature": f"{name}|decode:sample|{tail}"}
+                for name, value in {**scores, "ppl": test}.items()
+            ],
+        }
+    )
+
+
+def test_means_stand_beside_half_of_their_interval_and_what_is_missing_beside_a_dash():
+    results = [
+        result("mle", 1, 10.0, 20.0, bleu4=1.0),
+        result("mle", 2, 12.0, 24.0, bleu4=3.0),
+        result("ss", 1, 9.0, 18.0),
+    ]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in as_markdown(results).splitlines()]
+    table = {row[0]: row[1:] for row in rows}
+    assert rows[0] == ["", "better", "mle", "ss"]
+    assert table["seeds"] == ["", "1, 2", "1"]
+    assert table["ε asked for"] == ["", "0.125", "0.125"]
+    assert table["replaced"] == ["", "0.100", "0.100"]
+    reach = 12.706204736432095  # t at 0.975 with one degree of freedom, of values whose standard error is 1
+    assert table["perplexity, valid"] == ["lower", f"11.00 ± {reach:.2f}", "9.00"]
+    assert table["perplexity, test"] == ["lower", f"22.00 ± {2 * reach:.2f}", "18.00"]
+    assert table["bleu4 test sample"] == ["higher", f"2.00 ± {reach:.2f}", "-"]
+    assert math.isclose(reach / math.tan(math.pi * 0.475), 1.0)  # Cauchy's quantile
+
+
+def test_the_table_in_the_documents_is_that_of_the_records():
+    written = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert as_markdown(collect(ROOT / "results" / "ptb-methods.jsonl")) in written
