@@ -188,6 +188,27 @@ def test_a_stored_result_is_read_unless_the_model_is_another_one_by_now(copied):
     assert collect(copied.path)[0].labels == {"method": "ss-nnrs"}
 
 
+def test_a_stored_result_counts_where_its_model_was_not_copied_along(copied):
+    copied.write_result({**build_result(copied).record, "labels": {"method": "mine"}})
+    for path in [*copied.path.glob("best-*"), *copied.path.glob("checkpoint-*")]:
+        path.unlink()
+    assert collect(copied.path)[0].labels == {"method": "mine"}
+    assert collect(copied.path)[0].record["model"]
+
+
+def test_a_grid_leaves_out_a_result_of_another_model_than_the_present_one(copied, tmp_path):
+    [cell] = expand({"method": ["ss-nnrs"]})
+    plan = Plan(kind="grid", title="t", command="c", cells=(cell,), request=Request())
+    grid = GridDirectory(tmp_path / "grid")
+    shutil.copytree(copied.path, grid.run_path(cell.name))
+    grid.write_plan(plan.as_dict())
+    run, stored = RunDirectory(grid.run_path(cell.name)), build_result(copied).record
+    run.write_result(stored)
+    assert len(collect(grid.path)) == 1
+    run.write_result({**stored, "model": "of before"})
+    assert collect(grid.path) == []
+
+
 def test_a_grid_gives_its_results_in_the_plan_s_order_under_the_plan_s_labels(tmp_path):
     cells = tuple(expand({"method": ["ss", "nnrs"], "schedule": ["static", "linear"], "seeds": "1"}))
     plan = Plan(kind="grid", title="t", command="c", cells=cells, request=Request())

@@ -128,7 +128,8 @@ def build_result(
 def collect(source: Path | str) -> list[Result]:
     """The results in a grid's folder (in the plan's order), a folder of runs, a run directory or a .jsonl file.
 
-    Runs that are not finished are left out, unless one was named itself.
+    Runs that are not finished are left out, unless one was named itself; and cells of a grid that were trained further
+    since they were measured, for they are not done.
     """
     with _without_collector():
         return _collected(Path(source))
@@ -140,7 +141,7 @@ def _collected(path: Path) -> list[Result]:
     grid = GridDirectory(path)
     plan = grid.plan()
     if plan is not None:
-        found = ((cell, RunDirectory(grid.run_path(cell["name"])).result()) for cell in plan["cells"])
+        found = ((cell, _present(RunDirectory(grid.run_path(cell["name"])))) for cell in plan["cells"])
         return [
             _checked({**record, "name": cell["name"], "labels": cell["labels"]}, path)
             for cell, record in found
@@ -175,10 +176,16 @@ def signature_parts(signature: str) -> dict[str, str]:
 
 def _of_run(directory: RunDirectory) -> Result:
     """The stored result where it is of the present model, else one made now."""
+    record = _present(directory)
+    return build_result(directory) if record is None else _checked(record, directory.path)
+
+
+def _present(directory: RunDirectory) -> Json | None:
+    """The stored result, unless the model is another one by now; where that was not copied along, it counts."""
     record = directory.result()
-    if record is None or record.get("model") != directory.best_fingerprint():
-        return build_result(directory)
-    return _checked(record, directory.path)
+    if record is None:
+        return None
+    return record if directory.best_fingerprint() in (None, record.get("model")) else None
 
 
 def _of_lines(path: Path) -> Iterator[Result]:
