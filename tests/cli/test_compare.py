@@ -61,6 +61,17 @@ def test_the_same_command_again_trains_nothing_and_says_the_same_as_json(nnrs, t
     assert {item["metric"].split("|")[0] for item in record["others"]} >= {"bleu4", "self-bleu4"}
 
 
+def test_distances_are_measured_with_the_same_vectors_also_for_methods_without(compared):
+    out, _ = compared
+    vectors = {}
+    for method in ("mle", "nnrs"):
+        record = json.loads((out / "runs" / f"{method}_seed-1" / "result.json").read_text())
+        signatures = [score["signature"] for score in record["scores"] if score["metric"] == "wmd-h1"]
+        vectors[method] = [part for line in signatures for part in line.split("|") if "wmd-vectors" in part]
+    assert vectors["mle"] == vectors["nnrs"]
+    assert len(vectors["mle"]) == 1
+
+
 def test_a_rate_reaches_the_methods_that_have_it(compared):
     out, _ = compared
     policies = {
@@ -99,6 +110,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
         "one": ["--methods", "mle"],
         "idle": ["--methods", "mle,ss", "--k", "5"],
         "metric": ["--metrics", "bleus"],
+        "oracle": ["--oracle", tmp_path / "nowhere"],
     }
     done = nnrs_each(
         {
@@ -111,6 +123,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
     assert said["one"] == "error: a comparison needs at least two methods, such as --methods mle,nnrs."
     assert said["idle"].startswith("error: method 'mle' has no k: leave it out")
     assert said["metric"].startswith("error: unknown metric 'bleus'. Did you mean 'bleu'?")
+    assert "nowhere is not a run directory" in said["oracle"]
     assert not any((tmp_path / name).exists() for name in commands)
 
 

@@ -39,6 +39,10 @@ def compare(
         str | None,
         typer.Option(help="As `nnrs evaluate` names them. [default: perplexity, bleu, self-bleu, exposure]"),
     ] = None,
+    oracle: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="A better model's run: exposure measures errors against it."),
+    ] = None,
     jobs: JobsOption = None,
     ray: RayOption = None,
     device: DeviceOption = "auto",
@@ -57,7 +61,8 @@ def compare(
     check_means()
     chosen, wanted = names(methods), parse_seeds(seeds)
     command = shlex.join(["nnrs", *repeating(sys.argv[1:])])
-    made = plan(chosen, wanted, given_options(options), tuple(names(metrics or "")), command=command)
+    measured = tuple(names(metrics or ""))
+    made = plan(chosen, wanted, given_options(options), measured, command=command, oracle=oracle)
     for sentence in reach(len(wanted), len(pairs_of(chosen))):
         note(sentence)
     carry_out(made, out, jobs=jobs, device=device, ray=ray)

@@ -11,6 +11,7 @@ from nnrs.experiments.plan import Plan, cells_of
 from nnrs.experiments.subject import Request
 from nnrs.policies.methods import METHODS
 from nnrs.registry import look_up
+from nnrs.run_directory import RunDirectory
 from nnrs.vocabulary import EOS
 
 ALWAYS = ("perplexity",)
@@ -24,15 +25,25 @@ def plan(
     metrics: tuple[str, ...] = (),
     *,
     command: str,
+    oracle: str | None = None,
 ) -> Plan:
-    """Each method with each seed, alike in all else; without `metrics`, those that the text is enough for."""
+    """Each method with each seed, alike in all else; without `metrics`, those that the text is enough for.
+
+    Distances between words are measured with the same vectors for all, also for methods that train without.
+    """
     if len(methods) < 2:
         raise ConfigError("a comparison needs at least two methods, such as --methods mle,nnrs.")
     for option in options:
         _refuse_idle(option, methods, options)
     cells = cells_of(options, methods, seeds)
     corpus = open_corpus(cells[0].config.data.source)
-    request = Request(metrics=metrics or (*ALWAYS, *(OF_TEXT if _has_a_window(corpus) else ())))
+    if oracle:
+        RunDirectory.open(oracle)  # refused before anything is trained
+    request = Request(
+        metrics=metrics or (*ALWAYS, *(OF_TEXT if _has_a_window(corpus) else ())),
+        vectors=cells[0].config.vectors.source,
+        oracle=oracle,
+    )
     title = f"{', '.join(methods[:-1])} and {methods[-1]} on {corpus.name}"
     return Plan(kind="compare", title=title, command=command, cells=tuple(cells), request=request)
 
