@@ -7,15 +7,18 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 
 import nnrs as library
+from nnrs.cli.demo import demo_plan, free_folder
 from nnrs.evaluation.generate import Decoding, generate
 from nnrs.experiments.config import DataConfig
 from nnrs.experiments.prepare import SPECIAL
 from nnrs.experiments.text import Text
+from nnrs.grid_directory import GridDirectory
 from nnrs.neighbors.table import NeighborTable
 from nnrs.schedules import Schedule, progress
 
@@ -326,6 +329,21 @@ def test_the_demo_takes_the_first_free_folder(nnrs, tmp_path):
         "demo",
         "demo-2",
     ]  # and makes none for nothing
+
+
+def test_a_demo_that_was_interrupted_goes_on_in_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plans = {epochs: demo_plan("synthetic", epochs) for epochs in (1, 2)}
+    assert free_folder(plans[1]) == Path("demo")
+    for name, epochs in (("demo", 2), ("demo-2", 1)):
+        with GridDirectory(name).opened():
+            GridDirectory(name).write_plan(plans[epochs].as_dict())
+    assert free_folder(plans[2]) == Path("demo")
+    assert free_folder(plans[1]) == Path("demo-2")  # the other holds another demo
+    GridDirectory("demo").report_path.write_text("")
+    assert free_folder(plans[2]) == Path("demo-3")  # the first has ended
+    (tmp_path / "demo-3").mkdir()
+    assert free_folder(plans[2]) == Path("demo-4")  # whosever that is
 
 
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["--version"], ["schedule"]])

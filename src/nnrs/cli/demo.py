@@ -1,6 +1,7 @@
 """`nnrs demo`: the mechanism on real text, in a few minutes on a laptop."""
 
 import shlex
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,8 +47,9 @@ def demo(
 
     check_means()
     open_corpus(data)  # refused before there is a folder
-    folder = out or _free_folder()
-    carry_out(_plan(data, epochs), folder, jobs=None, device=device, ray=None)
+    plan = demo_plan(data, epochs)
+    folder = out or free_folder(plan)
+    carry_out(plan, folder, jobs=None, device=device, ray=None)
     results = collect(folder)
     page = write_report([folder], GridDirectory(folder).report_path)
     if json:
@@ -57,7 +59,7 @@ def demo(
     typer.echo(f"report to open: {page}")
 
 
-def _plan(data: str, epochs: int) -> "Plan":
+def demo_plan(data: str, epochs: int) -> "Plan":
     """The four runs, and what of them is cheap to measure."""
     from nnrs.experiments.plan import Plan, cells_of
     from nnrs.experiments.subject import Request
@@ -73,10 +75,20 @@ def _plan(data: str, epochs: int) -> "Plan":
     )
 
 
-def _free_folder() -> Path:
-    """`demo`, or the first of demo-2, demo-3 ... that is not there yet."""
-    candidates = (Path("demo" if number == 1 else f"demo-{number}") for number in range(1, 1000))
-    return next(path for path in candidates if not path.exists())
+def free_folder(plan: "Plan") -> Path:
+    """`demo`, or the first of demo-2, demo-3 ... that is not there yet, or where this very demo was interrupted."""
+    candidates = (Path("demo" if number == 1 else f"demo-{number}") for number in count(1))
+    return next(path for path in candidates if not path.exists() or _is_interrupted(path, plan))
+
+
+def _is_interrupted(path: Path, plan: "Plan") -> bool:
+    """Whether a folder holds the same runs and not yet the page that they end with."""
+    from nnrs.experiments.plan import Plan
+    from nnrs.grid_directory import GridDirectory
+
+    grid = GridDirectory(path)
+    stored = grid.plan()
+    return stored is not None and Plan.from_dict(stored) == plan and not grid.report_path.exists()
 
 
 def _record(result: "Result") -> dict[str, Any]:
