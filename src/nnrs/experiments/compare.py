@@ -37,12 +37,11 @@ def plan(
         _refuse_idle(option, methods, options)
     cells = cells_of(options, methods, seeds)
     corpus = open_corpus(cells[0].config.data.source)
-    if oracle:
-        RunDirectory.open(oracle)  # refused before anything is trained
+    known = RunDirectory.open(oracle) if oracle else None  # refused before anything is trained
     request = Request(
         metrics=metrics or (*ALWAYS, *(OF_TEXT if _has_a_window(corpus) else ())),
         vectors=cells[0].config.vectors.source,
-        oracle=oracle,
+        oracle=str(known.path.resolve()) if known else None,
     )
     title = f"{', '.join(methods[:-1])} and {methods[-1]} on {corpus.name}"
     return Plan(kind="compare", title=title, command=command, cells=tuple(cells), request=request)

@@ -29,7 +29,9 @@ from nnrs.run_directory import RunDirectory
 EXPLORED = ("ss-nnrs", "nnrs")  # the methods whose neighbors the page shows, if it can choose
 TICK = 0.2  # seconds between two looks at the folder
 TRIES = 3  # of a cell whose worker dies, in one go
-MOST_TOGETHER = 64  # cells that a GPU is given at once; it trains as many of them side by side as it can hold
+MOST_TOGETHER = (
+    128  # cells that a GPU is given at once; it trains as many of them side by side as it can hold
+)
 MEASURED_TOGETHER = 4  # runs that one GPU measures at a time, unless told otherwise
 LOSSES = 10  # workers that die in a row before it is given up
 
