@@ -54,6 +54,8 @@ def test_its_neighbors_are_those_of_the_runs_table(runs, explorer):
 
 def test_it_says_which_run_it_comes_from(explorer):
     assert (explorer["method"], explorer["corpus"]) == ("ss-nnrs", "text")
+    assert explorer["table"]["vectors"] == "corpus"
+    assert explorer["table"]["k"] == 5  # log2 of 33 words
 
 
 def test_its_sentences_are_of_the_training_text_with_a_draw_for_each_word(runs, explorer):

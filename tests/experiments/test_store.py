@@ -157,8 +157,32 @@ def test_a_trajectory_tells_where_each_input_came_from(made):
         if source == "neighbor":
             assert ids[used] in table.ids[ids[gold]].tolist()
     assert all(counted.values()), counted
+    for step, source in enumerate(shown["sources"]):
+        if source != "gold":
+            assert shown[f"{source}s"][step] == shown["inputs"][step]
     assert shown["epoch"] == 2
     assert trajectory_of(made) == shown
+
+
+def test_a_trajectory_has_all_that_might_have_been_taken_too(made):
+    shown, vocabulary = trajectory_of(made), made.parts.text.vocabulary
+    table = made.parts.policy.table
+    for gold, near in zip(shown["gold"], shown["neighbors"], strict=True):
+        row = vocabulary.ids[gold]
+        assert (near is not None) == bool(table.replaceable[row])
+        assert near is None or vocabulary.ids[near] in table.ids[row].tolist()
+    assert shown["predictions"][0] is None  # nothing precedes it
+    assert {*shown["predictions"][1:]} <= {*vocabulary.words}
+    taken = {"neighbors", "predictions"} - {f"{source}s" for source in shown["sources"]}
+    assert not taken
+    assert any(s == "gold" and n for s, n in zip(shown["sources"], shown["neighbors"], strict=True))
+
+
+def test_teacher_forcing_has_no_neighbors_and_no_predictions(made, tmp_path):
+    run = start(configure(given(made.parts.config.data.source, method="mle")), tmp_path / "mle", CPU)
+    shown = trajectory_of(run)
+    assert shown["inputs"] == shown["gold"]
+    assert {*shown["neighbors"], *shown["predictions"]} == {None}
 
 
 def test_an_unfinished_run_has_no_result(copied):

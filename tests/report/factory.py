@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nnrs.experiments.config import RunConfig
+from nnrs.experiments.explorer import table_settings
 
 METHODS = ("mle", "ss", "nnrs", "ss-nnrs")
 BETTER = {"mle": 0.0, "ss": -0.01, "nnrs": -0.02, "ss-nnrs": -0.025}  # nats per token, beside noise of 0.008
@@ -113,10 +114,11 @@ def make_explorer(words: int = 40, k: int = 5) -> dict[str, Any]:
             }
         )
     return {
-        "format": 1,
+        "format": 2,
         "method": "ss-nnrs",
         "corpus": "ptb",
         "k": k,
+        "table": table_settings(_config("ss-nnrs", "ptb", 1, 3), {"corpus": "ptb", "vectors": "corpus"}),
         "words": names,
         "counts": [10 * (words - i) for i in range(words)],
         "neighbors": neighbors,
@@ -243,4 +245,8 @@ def _trajectory(method: str, draws: random.Random, epochs: int) -> dict[str, Any
     inputs = [
         word if source == "gold" else draws.choice(WORDS) for word, source in zip(gold, sources, strict=True)
     ]
-    return {"gold": gold, "inputs": inputs, "sources": sources, "epoch": epochs - 1}
+    others = {
+        f"{name}s": [draws.choice(WORDS) if name in choices else None for _ in gold]
+        for name in ("neighbor", "prediction")
+    }
+    return {"gold": gold, "inputs": inputs, "sources": sources, **others, "epoch": epochs - 1}

@@ -182,6 +182,15 @@ def test_the_curriculum_explorer_offers_only_settings_whose_words_it_knows(chrom
         make_result("ss-nnrs", corpus, {"method": method, "corpus": corpus}, index, 1, 3)
         for index, (method, corpus) in enumerate(settings.items())
     ]
+    for record in made:
+        record["config"]["policy"]["method"] = record["labels"]["method"]
+    for name, value in (("k", 3), ("vectors", "glove"), ("max_vocabulary", 50)):
+        record = make_result("ss-nnrs", "ptb", {"method": "ss-nnrs", "other": name}, len(made), 1, 3)
+        place = (
+            record["names"] if name == "vectors" else record["config"]["policy" if name == "k" else "data"]
+        )
+        place[name] = value
+        made.append(record)
     path = tmp_path / "page.html"
     path.write_text(build_page([Result(record) for record in made], title="t", explorer=make_explorer()))
     opened = Opened(chromium, path)
@@ -437,3 +446,18 @@ def test_differences_are_taken_to_teacher_forcing_on_the_same_text(two_texts, fi
         assert row["baseline"] == f"mle · {text}"
         ratio = values[row["group"], row[step]] / values[f"mle · {text}", row[step]]
         assert float(row["difference"]) == pytest.approx(math.log(ratio), abs=1e-9)
+
+
+def test_the_trajectory_shows_gold_neighbor_and_prediction_and_joins_what_was_taken(opened, results):
+    opened.drawn("trajectory")
+    rows = list(
+        csv.DictReader(io.StringIO(saved(opened.page, "#figure-trajectory .tools button:nth-child(2)")))
+    )
+    told = next(r.record["trajectory"] for r in results if r.labels["method"] == "ss-nnrs")
+    for step, source in enumerate(told["sources"]):
+        lanes = {row["lane"]: row for row in rows if row["step"] == str(step)}
+        assert list(lanes) == ["gold", "neighbor", "prediction"]
+        assert [lane for lane, row in lanes.items() if row["taken"] == "true"] == [source]
+        assert lanes["gold"]["word"] == told["gold"][step]
+        for lane in ("neighbor", "prediction"):
+            assert lanes[lane]["word"] == told["inputs" if source == lane else f"{lane}s"][step]

@@ -88,6 +88,17 @@ def test_a_grids_folder_gives_the_title_the_command_and_the_explorer(tmp_path):
     assert data_of(page)["explorer"]["words"] == make_explorer()["words"]
 
 
+def test_what_an_earlier_version_explored_is_made_anew(tmp_path):
+    grid = GridDirectory(tmp_path)
+    [record] = make_results(groups=1, seeds=1)
+    grid.run_path("mle").mkdir(parents=True)
+    (grid.run_path("mle") / "result.json").write_text(json.dumps(record))
+    grid.write_plan({"title": "t", "command": "c", "cells": [{"name": "mle", "labels": record["labels"]}]})
+    grid.explorer_path.write_text(json.dumps({**make_explorer(), "format": 1}))
+    with pytest.raises(RunError, match=r"explorer\.json is of another version\. Delete it"):
+        write_report([grid.path], grid.report_path)
+
+
 def test_several_sources_are_one_page(tmp_path):
     records = make_results(groups=2, seeds=1)
     sources = [write_results(tmp_path / f"{n}.jsonl", [record]) for n, record in enumerate(records)]

@@ -132,6 +132,6 @@ def _curriculum_row(metrics: dict[str, Any]) -> list[str]:
 
 
 def _example(trajectory: dict[str, Any]) -> str:
-    """A few sentences of the training text with the replacements that the last epoch made."""
+    """A few sentences of the training text with replacements at the last epoch's rates."""
     pairs = zip(trajectory["gold"], trajectory["inputs"], strict=True)
     return " ".join(gold if gold == used else f"{gold}>{used}" for gold, used in pairs)

@@ -15,7 +15,7 @@ from nnrs.run_directory import Json, RunDirectory
 from nnrs.seeding import Random, Stream
 from nnrs.vocabulary import Vocabulary
 
-FORMAT = 1
+FORMAT = 2
 MOST_WORDS = 3_000  # whose neighbors are kept; the words of the sentences come on top
 SENTENCES = 6
 LENGTHS = (12, 26)  # tokens of a sentence, without its end: enough to see a rate, few enough to read
@@ -43,12 +43,22 @@ def make_explorer(path: Path | str) -> Json | None:
         "method": loaded.config.policy.method,
         "corpus": RunDirectory.open(path).config()["names"]["corpus"],
         "k": table.k,
+        "table": table_settings(loaded.config.as_dict(), RunDirectory.open(path).config()["names"]),
         "words": vocabulary.decode(places),
         "counts": [vocabulary.counts[word] for word in places],
         "neighbors": [[places[word] for word, _, _ in row] for row in rows.values()],
         "similarities": [[round(near, DIGITS) for _, near, _ in row] for row in rows.values()],
         "sentences": [_described(loaded, sentence, step, places) for step, sentence in enumerate(sentences)],
     }
+
+
+def table_settings(config: Json, names: Json) -> Json:
+    """All that a run's neighbors depend on beside its method: runs that agree in it draw from the same table."""
+    data, policy = config["data"], config["policy"]
+    chosen = {name: policy[name] for name in ("k", "search", "transition_row", "transition_whole")}
+    vectors = {"vectors": names["vectors"], "protect": [*config["vectors"]["protect"]]}
+    vocabulary = {"corpus": names["corpus"], **{name: data[name] for name in ("min_count", "max_vocabulary")}}
+    return {**vocabulary, **vectors, **chosen}
 
 
 def readable_sentences(

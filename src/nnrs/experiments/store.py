@@ -128,8 +128,8 @@ def build_result(
 def collect(source: Path | str) -> list[Result]:
     """The results in a grid's folder (in the plan's order), a folder of runs, a run directory or a .jsonl file.
 
-    Runs that are not finished are left out, unless one was named itself; and cells of a grid that were trained further
-    since they were measured, for they are not done.
+    Runs that are not finished are left out, unless one was named itself; and cells of a grid that were trained
+    further since they were measured, for they are not done.
     """
     with _without_collector():
         return _collected(Path(source))

@@ -1,23 +1,32 @@
-"""One real sentence as a run was trained on it in its last epoch: which inputs were gold, neighbors, predictions."""
+"""One real sentence at the rates and draws of a run's last epoch: gold, neighbor and prediction at each step."""
+
+from functools import partial
 
 import torch
 
 from nnrs.experiments.run import Run
+from nnrs.policies.base import Rates
+from nnrs.policies.functional import sample_tokens
 from nnrs.run_directory import Json
 from nnrs.seeding import Random, Stream
-from nnrs.training.unroll import Carry, unroll
+from nnrs.training.unroll import Carry, Unrolled, unroll
 
 WINDOW = 3  # not the first, whose text may be a title
 
 
 @torch.no_grad()
 def trajectory_of(run: Run) -> Json:
-    """The first row of a window, with the last epoch's rates and draws; predictions by the model as it stands."""
+    """The first row of a window, with the last epoch's rates and draws; predictions by the model as it stands.
+
+    `inputs` are the words that are taken, `sources` where each comes from. Beside them stand the words that might
+    have been: None where there is no neighbor, or nothing to predict from.
+    """
     parts, epochs = run.parts, run.parts.config.training.epochs
     at = min(WINDOW, len(parts.windows) - 1)
     window, rates = parts.windows[at], parts.policy.rates(1.0)
     step, device = (epochs - 1) * len(parts.windows) + at, window.inputs.device
-    choice = parts.policy.choose(window, rates, Random(parts.config.seed, Stream.DRAWS, step, device=device))
+    draws = partial(Random, parts.config.seed, Stream.DRAWS, step, device=device)
+    choice = parts.policy.choose(window, rates, draws())
     first = torch.zeros(1, dtype=torch.long, device=device)
     unrolled = unroll(
         parts.model,
@@ -30,10 +39,28 @@ def trajectory_of(run: Run) -> Json:
         passes=run.trainer.passes,
     )
     made, decode = unrolled.choice, parts.text.vocabulary.decode
+    offered = parts.policy.choose(window, Rates(0.0, 1.0 if rates.neighbor else 0.0), draws()).of_rows(first)
+    near = [
+        decode([word])[0] if possible else None
+        for word, possible in zip(
+            offered.neighbors[0].tolist(), offered.takes_neighbor[0].tolist(), strict=True
+        )
+    ]
     taken = zip(made.takes_neighbor[0].tolist(), made.takes_prediction[0].tolist(), strict=True)
     return {
         "gold": decode(made.gold[0].tolist()),
         "inputs": decode(unrolled.inputs[0].tolist()),
         "sources": ["neighbor" if near else "prediction" if own else "gold" for near, own in taken],
+        "neighbors": near,
+        "predictions": [None, *decode(_said(run, unrolled))] if rates.prediction else [None] * len(near),
         "epoch": epochs - 1,
     }
+
+
+def _said(run: Run, unrolled: Unrolled) -> list[int]:
+    """What the model would say at each step but the first, and what it said where that was taken."""
+    choice, logits = unrolled.choice, run.parts.model.head(unrolled.hidden[0, :-1]).float()
+    greedy = run.parts.policy.reading.predict == "greedy"
+    said = logits.argmax(dim=-1) if greedy else sample_tokens(logits, choice.prediction_uniform[0, 1:])
+    words: list[int] = torch.where(choice.takes_prediction[0, 1:], unrolled.inputs[0, 1:], said).tolist()
+    return words

@@ -222,7 +222,7 @@ def trajectory_across() -> Figure:
     """One sentence through training inputs: time runs to the right, a lane for each source."""
     lane = {"field": "lane", "type": "nominal", "sort": ["gold", "neighbor", "prediction"], "axis": _lanes()}
     step = {"field": "step", "type": "ordinal", "axis": None}
-    spec = _trajectory(step, lane, {"dx": 4, "dy": -7, "angle": -38, "align": "left"}, order="step")
+    spec = _trajectory(step, lane, {"dx": 4, "dy": -7, "angle": -38, "align": "left"})
     return Figure("trajectory", "", "", "trajectory", {**spec, "height": {"step": 76}})
 
 
@@ -235,11 +235,11 @@ def trajectory_down() -> Figure:
         "axis": {**_lanes(), "orient": "top", "labelAngle": 0},
     }
     step = {"field": "step", "type": "ordinal", "axis": None}
-    spec = _trajectory(lane, step, {"dx": 8, "align": "left", "baseline": "middle"}, order="step")
+    spec = _trajectory(lane, step, {"dx": 8, "align": "left", "baseline": "middle"})
     return Figure("trajectory-down", "", "", "trajectory", {**spec, "height": {"step": 22}})
 
 
-def _trajectory(x: Spec, y: Spec, text: Spec, order: str) -> Spec:
+def _trajectory(x: Spec, y: Spec, text: Spec) -> Spec:
     """The words of each lane, those taken in their color, joined by the path of the inputs."""
     lanes = {"domain": ["gold", "neighbor", "prediction"]}
     color = {"field": "lane", "type": "nominal", "scale": lanes, "legend": None}
@@ -254,7 +254,7 @@ def _trajectory(x: Spec, y: Spec, text: Spec, order: str) -> Spec:
             {
                 "transform": taken,
                 "mark": {"type": "line", "strokeWidth": 1.5, "opacity": 0.5, "tooltip": None},
-                "encoding": {"order": {"field": order, "type": "quantitative"}, "color": {"value": "gray"}},
+                "encoding": {"order": {"field": "step", "type": "quantitative"}, "color": {"value": "gray"}},
             },
             {
                 "mark": {"type": "circle", "size": 50},

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nnrs import __version__
 from nnrs.errors import ConfigError, DataError, RunError
+from nnrs.experiments.explorer import FORMAT
 from nnrs.experiments.findings import Findings, findings
 from nnrs.experiments.paper import published
 from nnrs.experiments.store import Result, collect
@@ -167,7 +168,9 @@ def _explorer(source: Path) -> Json | None:
         raise RunError(
             f"cannot read {path}: {error}. Delete it and continue the grid to make it anew."
         ) from None
-    return explorer if isinstance(explorer, dict) else None
+    if not isinstance(explorer, dict) or explorer.get("format") != FORMAT:
+        raise RunError(f"{path} is of another version. Delete it and continue the grid to make it anew.")
+    return explorer
 
 
 def _asset(name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from nnrs.experiments.explorer import table_settings
 from nnrs.experiments.settings import setting_numbers
 from nnrs.experiments.store import FILES, Result
 from nnrs.metrics.contrasts import Contrast
@@ -23,6 +24,8 @@ from nnrs.report.shown import (
 )
 from nnrs.run_directory import Json
 
+COSINE = ("nnrs", "ss-nnrs")  # the methods that draw from the table of nearest neighbors
+VOCABULARY = ("corpus", "min_count", "max_vocabulary")
 NOISES = ("neighbor", "unigram", "own")
 NOISE_RATES = (10, 20, 30, 40, 50)  # percent
 
@@ -55,6 +58,7 @@ def make_payload(
         "tails": list(tails),
         "shown": shown_at_first(groups, chosen),
         "details": {str(index): rounded(_detail(groups[index], plotted, beginnings)) for index in chosen},
+        "explorable": [index for index in chosen if explorer and _is_explorable(groups[index], explorer)],
         "prompts": [json.loads(told) for told in beginnings],
         "figures": [asdict(figure) for figure in figures()],
         "explorer": explorer,
@@ -117,6 +121,17 @@ def _evaluate_command(request: Mapping[str, Any] | None) -> str | None:
     for name in FILES:
         words += [f"--{name}", request[name]] if request.get(name) else []
     return shlex.join(words)
+
+
+def _is_explorable(group: Shown, explorer: Json) -> bool:
+    """Whether the explorer's words are a group's: of the same table, or of the same vocabulary where it has none."""
+    config = group.first["config"]
+    method, theirs = config["policy"]["method"], explorer["table"]
+    ours = table_settings(config, group.first["names"])
+    if method == "ss":
+        return all(ours[name] == theirs[name] for name in VOCABULARY)
+    alike = method == explorer["method"] or {method, explorer["method"]} <= {*COSINE}
+    return alike and ours == theirs
 
 
 @dataclass(frozen=True)

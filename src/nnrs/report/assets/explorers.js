@@ -1,7 +1,5 @@
 // The two explorers: Ñ = softmax(N / τ) of any word (Eq. 3), and the choice of inputs (Eq. 6) at any epoch.
 
-const COSINE = ["nnrs", "ss-nnrs"];  // the methods that draw from the table of nearest neighbors
-
 const probabilities = (similarities, temperature) => {
   const highest = Math.max(...similarities);
   const weights = similarities.map((value) => Math.exp((value - highest) / temperature));
@@ -77,9 +75,7 @@ function placeCurriculumExplorer() {
   const { explorer } = DATA;
   if (!explorer) return leaveOut(section);
   // Neighbors are those of one run: settings that draw from other tables, or read another text, would show wrong words.
-  const alike = COSINE.includes(explorer.method) ? ["ss", ...COSINE] : ["ss", explorer.method];
-  const fits = (group) => alike.includes(groups[group].labels.method) && groups[group].corpus === explorer.corpus;
-  const able = Object.keys(details).map(Number).filter((group) => fits(group) && ["prediction_rate", "neighbor_rate"].some((name) => details[group].epochs[name].some((rate) => rate > 0)));
+  const able = DATA.explorable.filter((group) => ["prediction_rate", "neighbor_rate"].some((name) => details[group].epochs[name].some((rate) => rate > 0)));
   if (!explorer.sentences.length || !able.length) return leaveOut(section);
   const preferred = able.filter((group) => slots.has(group)), both = (group) => details[group].epochs.prediction_rate.at(-1) > 0 && details[group].epochs.neighbor_rate.at(-1) > 0;
   const state = { group: preferred.find(both) ?? able.find(both) ?? able[0], sentence: DATA.explorer.sentences[0] };

@@ -103,10 +103,9 @@ const rowsOf = {
   trajectory(steps) {
     const { trajectory } = details[trajectoryGroup];
     return trajectory.gold.slice(0, steps).flatMap((gold, step) => {
-      const source = trajectory.sources[step];
-      const rows = [{ step, lane: "gold", word: gold, gold, taken: source === "gold" }];
-      if (source !== "gold") rows.push({ step, lane: source, word: trajectory.inputs[step], gold, taken: true });
-      return rows;
+      const source = trajectory.sources[step], word = (lane, others) => (source === lane ? trajectory.inputs[step] : others?.[step]);
+      const words = { gold, neighbor: word("neighbor", trajectory.neighbors), prediction: word("prediction", trajectory.predictions) };
+      return LANES.filter((lane) => words[lane]).map((lane) => ({ step, lane, word: words[lane], gold, taken: source === lane }));
     });
   },
 };
