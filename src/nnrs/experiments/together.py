@@ -89,6 +89,8 @@ def finish_together(
     GPU's memory go on in smaller fleets from their checkpoints. Once asked to stop, what is under way is saved and
     nothing more is begun.
     """
+    if not runs:
+        return []
     should_stop = runs[0].group.agreed(should_stop)
     for run, heard in zip(runs, callbacks, strict=True):
         run.trainer.callbacks = (Recorder(run.directory), *heard) if run.group.leads else ()
