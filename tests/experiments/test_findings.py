@@ -118,11 +118,21 @@ def test_pairs_are_those_named_in_advance_and_what_is_left_is_compared_with_mle(
         ("nnrs", "unigram"),
         ("nnrs", "shuffled"),
         ("nnrs", "tprs"),
+        ("ss-nnrs", "mle"),
         ("gsns", "mle"),
     ]
-    assert {item.family for item in found.contrasts} == {7}
+    assert {item.family for item in found.contrasts} == {8}
     alone = findings([*series("ss-nnrs", 0.0, 3), *series("mle", 0.0, 3)])
     assert [(item.ours, item.theirs) for item in alone.contrasts] == [("ss-nnrs", "mle")]
+
+
+def test_the_papers_rows_keep_to_the_contrasts_that_were_named_for_them():
+    methods = {"mle": "No Sampling", "ss": "SS-1", "ss-nnrs": "SS-NNRS-1"}
+    runs = [run for method, row in methods.items() for run in series(method, 0.0, 3, labels={"row": row})]
+    assert [(item.ours, item.theirs) for item in findings(runs).contrasts] == [
+        ("ss", "mle"),
+        ("ss-nnrs", "ss"),
+    ]
 
 
 def test_of_several_settings_the_one_named_in_advance_is_compared_else_the_best_on_validation():

@@ -270,7 +270,7 @@ def test_samples_stand_side_by_side(opened, results):
 
 def test_contrasts_are_in_the_summary(opened):
     assert opened.page.locator("#summary .lead li").count() > 2
-    assert opened.page.locator("#contrasts tbody tr").count() == 3
+    assert opened.page.locator("#contrasts tbody tr").count() == 4
 
 
 def test_a_word_that_is_a_script_is_shown_as_text_and_never_run(opened):
