@@ -1,11 +1,16 @@
 """The command line as real processes, small texts for it, and one finished run."""
 
+import contextlib
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +18,7 @@ import pytest
 
 TINY = "--preset tiny --units 16 --max-vocabulary 200 --batch-size 8 --bptt 10"
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
+Start = Callable[..., "Running"]
 
 
 def write_text(path: Path, lines: int) -> Path:
@@ -40,21 +46,82 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "NNRS_CACHE": str(tmp_path_factory.mktemp("cache"))}
 
 
+class Running:
+    """A command that was started, with the folder that its outcome comes to (see standby.py)."""
+
+    def __init__(self, words: Sequence[str], folder: Path, alive: Callable[[], bool]) -> None:
+        self._words, self._folder, self._alive = words, folder, alive
+        self.pid = self._read("pid")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its exit code is known."""
+        return (self._folder / "code").exists()
+
+    def kill(self) -> None:
+        """Kill it, unless it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> "subprocess.CompletedProcess[str]":
+        """Its outcome; where it took too long, the exit code is -SIGALRM."""
+        code = self._read("code")
+        printed, told = ((self._folder / name).read_text() for name in ("stdout", "stderr"))
+        return subprocess.CompletedProcess(self._words, code, printed, told)
+
+    def _read(self, name: str) -> int:
+        while not (self._folder / name).exists():
+            assert self._alive(), "the process that stood by has ended"
+            time.sleep(0.005)
+        return int((self._folder / name).read_text())
+
+
 @pytest.fixture(scope="session")
-def nnrs(environment) -> Command:
+def start(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """`start(...)` starts one command, in a process that need not import torch; several threads may ask."""
+    folders, asking = tmp_path_factory.mktemp("commands"), threading.Lock()
+    program = [sys.executable, str(Path(__file__).with_name("standby.py"))]
+    standby = subprocess.Popen(program, env=environment, stdin=subprocess.PIPE, text=True)
+
+    def ask(*words: object, cwd: Path | None = None, seconds: int = 300) -> Running:
+        told, folder = [str(word) for word in words], tempfile.mkdtemp(dir=folders)
+        with asking:
+            standby.stdin.write(json.dumps([told, str(cwd or Path.cwd()), folder, seconds]) + "\n")
+            standby.stdin.flush()
+        return Running(told, Path(folder), lambda: standby.poll() is None)
+
+    yield ask
+    standby.communicate()
+
+
+@pytest.fixture
+def begin(start: Start) -> Iterator[Start]:
+    """`begin(...)` starts one command as well, and it does not outlive the test."""
+    begun = []
+
+    def begin_one(*words: object, **options: object) -> Running:
+        begun.append(start(*words, **options))
+        return begun[-1]
+
+    yield begin_one
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def nnrs(start: Start) -> Command:
     """`nnrs(...)` runs one command to its end."""
 
-    def run(*arguments: object, **options: object) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "nnrs", *map(str, arguments)]
-        settings = {"env": environment, "timeout": 120, "capture_output": True, "text": True, **options}
-        return subprocess.run(command, **settings)
+    def run(*words: object, **options: object) -> "subprocess.CompletedProcess[str]":
+        return start(*words, **options).wait()
 
     return run
 
 
 @pytest.fixture(scope="session")
 def nnrs_each(nnrs: Command) -> Callable[..., "dict[str, subprocess.CompletedProcess[str]]"]:
-    """`nnrs_each({name: words})`: each command's outcome, two at a time, for most of it is the import of torch."""
+    """`nnrs_each({name: words})`: each command's outcome, two at a time."""
 
     def run(commands: "dict[str, list[object]]") -> "dict[str, subprocess.CompletedProcess[str]]":
         with ThreadPoolExecutor(2) as pool:
@@ -76,11 +143,15 @@ def long_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def finished(nnrs: Command, text: Path, tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(
+    environment: dict[str, str], text: Path, tiny: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """An ss-nnrs run of three epochs, with what it printed beside it. Copy it before changing it."""
     out = tmp_path_factory.mktemp("finished") / "run"
     options = f"--data {text} --epochs 3 --learning-rate 5 --tensorboard --json --out {out}".split()
-    done = nnrs("train", *tiny, *options)
+    # From nothing, as a user starts it, and so with other hashes than the runs that are compared with it.
+    command = [sys.executable, "-m", "nnrs", "train", *tiny, *options]
+    done = subprocess.run(command, env=environment, timeout=120, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (out.parent / "stdout.json").write_text(done.stdout)
     (out.parent / "stderr.txt").write_text(done.stderr)

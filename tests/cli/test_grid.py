@@ -6,7 +6,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -63,23 +62,9 @@ def lines(path):
 
 
 @pytest.fixture
-def begin(environment):
-    """`begin(file, out)` starts a grid and returns while it runs."""
-    started = []
-
-    def start(file, out, *options):
-        command = [sys.executable, "-m", "nnrs", "grid", str(file), "--out", str(out), *options]
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+def begin_grid(begin):
+    """`begin_grid(file, out)` starts a grid and returns while it runs."""
+    return lambda file, out, jobs=2: begin("grid", file, "--out", out, "--jobs", jobs, seconds=900)
 
 
 def children(process):
@@ -104,12 +89,6 @@ def wait_for(condition, seconds=90.0):
     raise AssertionError("waited in vain")
 
 
-def end(process):
-    """Wait for a grid; its exit code and what it said."""
-    _, said = process.communicate(timeout=300)
-    return process.returncode, said
-
-
 @pytest.fixture(scope="module")
 def done(nnrs, text, tmp_path_factory):
     """A grid of two methods and two seeds, with what it printed. Not to be changed."""
@@ -125,6 +104,16 @@ def copied(done, tmp_path):
     """The same grid to be changed."""
     subprocess.run(["cp", "-a", str(done[1]), str(tmp_path / "out")], check=True)
     return done[0], tmp_path / "out"
+
+
+@pytest.fixture(scope="module")
+def unbroken(nnrs, long_text, tmp_path_factory):
+    """A grid of three runs whose epochs are long enough to be interrupted. Not to be changed."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    file = write_grid(folder / "grid.toml", long_text, methods='"ss-nnrs"', seeds="1-3")
+    ended = nnrs("grid", file, "--out", folder / "out", "--jobs", 2)
+    assert ended.returncode == 0, ended.stderr
+    return file, folder / "out"
 
 
 NAMES = [f"{method}_seed-{seed}" for method in ("mle", "ss-nnrs") for seed in (1, 2)]
@@ -176,7 +165,7 @@ def test_more_seeds_add_runs_and_leave_the_others_alone(copied, nnrs, text, tmp_
     _, out = copied
     before = {path: when for path, when in written(out).items() if "runs" in path.parts}
     larger = write_grid(tmp_path / "larger.toml", text, seeds="1-3")
-    ended = nnrs("grid", larger, "--out", out, "--json")
+    ended = nnrs("grid", larger, "--out", out, "--jobs", 1, "--json")
     assert ended.returncode == 0, ended.stderr
     assert {path: when for path, when in written(out).items() if path in before} == before
     names = [cell["name"] for cell in json.loads((out / "plan.json").read_text())["cells"]]
@@ -226,7 +215,8 @@ def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go
     file = tmp_path / "grid.toml"
     body = GRID.format(text=text, epochs=1, methods='"mle"', seeds="1", more="")
     file.write_text(body + more + bad)
-    ended = nnrs("grid", file, "--out", tmp_path / "out")
+    command = ["grid", file, "--out", tmp_path / "out", "--jobs", 1]
+    ended = nnrs(*command)
     assert ended.returncode == 2
     assert len(results_of(tmp_path / "out")) == 1
     told = [line for line in ended.stderr.splitlines() if line.startswith("error:")]
@@ -235,33 +225,32 @@ def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go
     assert any("cannot protect 'nowhere'" in line for line in told)
     kinds = sorted((record["kind"], record["try"]) for record in failures_of(tmp_path / "out"))
     assert kinds == [("diverged", 1), ("error", 1)]
-    assert nnrs("grid", file, "--out", tmp_path / "out").returncode == 2
+    assert nnrs(*command).returncode == 2
     assert len(failures_of(tmp_path / "out")) == 4
 
 
-def test_ctrl_c_saves_and_stops_and_the_next_start_ends_as_an_unbroken_grid(begin, long_text, tmp_path):
-    file = write_grid(tmp_path / "grid.toml", long_text)
-    process = begin(file, tmp_path / "out", "--jobs", "2")
+def test_ctrl_c_saves_and_stops_and_the_next_start_ends_as_an_unbroken_grid(begin_grid, unbroken, tmp_path):
+    file, whole = unbroken
+    process = begin_grid(file, tmp_path / "out")
     wait_for(
         lambda: len(list((tmp_path / "out").glob("runs/*/metrics.jsonl"))) == 2
     )  # both in their second epoch
     workers = children(process)
-    process.send_signal(signal.SIGINT)
-    code, said = end(process)
-    assert code == 130
-    assert "0 runs done and 4 left" in said
+    os.kill(process.pid, signal.SIGINT)
+    stopped = process.wait()
+    assert stopped.returncode == 130
+    assert "0 runs done and 3 left" in stopped.stderr
     wait_for(lambda: not any(is_alive(worker) for worker in workers))
     saved = [path.name for path in (tmp_path / "out").glob("runs/*/checkpoint-*.json")]
     assert any(int(name[11:20]) % 203 for name in saved), saved  # in the middle of an epoch
     assert not failures_of(tmp_path / "out")
-    assert end(begin(file, tmp_path / "out", "--jobs", "2"))[0] == 0
-    assert end(begin(file, tmp_path / "unbroken", "--jobs", "2"))[0] == 0
-    assert results_of(tmp_path / "out") == results_of(tmp_path / "unbroken")
+    assert begin_grid(file, tmp_path / "out").wait().returncode == 0
+    assert results_of(tmp_path / "out") == results_of(whole)
 
 
-def test_workers_end_when_their_parent_is_killed(begin, long_text, tmp_path):
+def test_workers_end_when_their_parent_is_killed(begin_grid, long_text, tmp_path):
     file = write_grid(tmp_path / "grid.toml", long_text, epochs=500)
-    process = begin(file, tmp_path / "out", "--jobs", "2")
+    process = begin_grid(file, tmp_path / "out")
     wait_for(lambda: len(list((tmp_path / "out").glob("runs/*/config.json"))) == 2)
     workers = children(process)
     assert len(workers) == 2
@@ -270,74 +259,74 @@ def test_workers_end_when_their_parent_is_killed(begin, long_text, tmp_path):
 
 
 def test_a_worker_that_dies_is_replaced_and_recorded_and_given_up_after_three_times(
-    begin, long_text, tmp_path
+    begin_grid, long_text, tmp_path
 ):
     file = write_grid(tmp_path / "grid.toml", long_text, epochs=500, methods='"mle"', seeds="1")
-    process, out = begin(file, tmp_path / "out", "--jobs", "1"), tmp_path / "out"
+    process, out = begin_grid(file, tmp_path / "out", jobs=1), tmp_path / "out"
     for times in (1, 2, 3):
         wait_for(lambda: children(process))
         os.kill(children(process)[0], signal.SIGKILL)
         wait_for(lambda count=times: len(failures_of(out)) == count)
-    code, said = end(process)
-    assert code == 2
-    assert "error: mle_seed-1: lost 3 times: its process ended with -9" in said
+    ended = process.wait()
+    assert ended.returncode == 2
+    assert "error: mle_seed-1: lost 3 times: its process ended with -9" in ended.stderr
     assert [(record["kind"], record["try"]) for record in failures_of(out)] == [
         ("lost", n) for n in (1, 2, 3)
     ]
 
 
-def test_two_processes_share_one_folder_and_both_end_with_all_of_it(begin, done, tmp_path):
+def test_two_processes_share_one_folder_and_both_end_with_all_of_it(begin_grid, done, tmp_path):
     file, alone, _ = done
-    both = [begin(file, tmp_path / "out", "--jobs", "1") for _ in range(2)]
-    assert [end(process)[0] for process in both] == [0, 0]
+    both = [begin_grid(file, tmp_path / "out", jobs=1) for _ in range(2)]
+    assert [process.wait().returncode for process in both] == [0, 0]
     assert results_of(tmp_path / "out") == results_of(alone)
     for name in NAMES:  # a run that both had trained would have its epochs twice
         assert [line["epoch"] for line in lines(tmp_path / "out" / "runs" / name / "timing.jsonl")] == [0, 1]
     assert not failures_of(tmp_path / "out")
 
 
-def test_one_of_two_processes_takes_over_what_the_other_was_at_when_it_died(begin, long_text, tmp_path):
-    file, out = write_grid(tmp_path / "grid.toml", long_text, methods='"mle"'), tmp_path / "out"
-    doomed = begin(file, out, "--jobs", "2")
+def test_one_of_two_processes_takes_over_what_the_other_was_at_when_it_died(begin_grid, unbroken, tmp_path):
+    (file, whole), out = unbroken, tmp_path / "out"
+    doomed = begin_grid(file, out)
     wait_for(lambda: len(list(out.glob("runs/*/config.json"))) == 2)
-    survivor = begin(file, out, "--jobs", "2")
+    survivor = begin_grid(file, out)
     time.sleep(random.Random(1).uniform(0, 2))
     doomed.kill()
-    assert end(survivor)[0] == 0
-    assert sorted(results_of(out)) == ["mle_seed-1", "mle_seed-2"]
+    assert survivor.wait().returncode == 0
+    assert results_of(out) == results_of(whole)
 
 
 def went_on(process, out, before):
     """Whether the grid ended, or its workers wrote something."""
-    return process.poll() is not None or (children(process) and written(out) != before)
+    return process.has_ended or (children(process) and written(out) != before)
 
 
-def kill_at_random(begin, file, out, kills, seed):
+def kill_at_random(begin_grid, file, out, kills, seed):
     """Kill the grid or one of its workers again and again, each time at some moment after work went on."""
-    draws, process = random.Random(seed), begin(file, out, "--jobs", "2")
+    draws, process = random.Random(seed), begin_grid(file, out)
     killed = {"grid": 0, "worker": 0}
     while sum(killed.values()) < kills:
-        if process.poll() is not None:
-            assert process.returncode in (2, -signal.SIGKILL), (
-                process.stderr.read()
-            )  # 2: a run was lost three times
-            process = begin(file, out, "--jobs", "2")
+        if process.has_ended:
+            process = begin_after(process, begin_grid, file, out)
         wait_for(partial(went_on, process, out, written(out)))
         time.sleep(draws.uniform(0, 1))
         victims = [process.pid, *children(process)]
         victim = draws.choice(victims)
-        if process.poll() is None and is_alive(victim):
+        if not process.has_ended and is_alive(victim):
             os.kill(victim, signal.SIGKILL)
             killed["grid" if victim == process.pid else "worker"] += 1
             if victim == process.pid:
                 process.wait()
-    if process.poll() is None:
-        process.wait(timeout=900)
-    while process.returncode:
-        assert process.returncode in (2, -signal.SIGKILL)
-        process = begin(file, out, "--jobs", "2")
-        process.wait(timeout=900)
+    while process.wait().returncode:
+        process = begin_after(process, begin_grid, file, out)
     return killed
+
+
+def begin_after(process, begin_grid, file, out):
+    """The grid anew: it was killed, or ended with 2, for a run was lost three times."""
+    ended = process.wait()
+    assert ended.returncode in (2, -signal.SIGKILL), ended.stderr
+    return begin_grid(file, out)
 
 
 def assert_like_unbroken(out, unbroken):
@@ -348,19 +337,21 @@ def assert_like_unbroken(out, unbroken):
     assert not list(out.glob("runs/.*"))  # no half of a run directory
 
 
-def test_a_grid_killed_at_random_moments_ends_with_the_results_of_an_unbroken_one(begin, done, tmp_path):
-    killed = kill_at_random(begin, done[0], tmp_path / "out", kills=4, seed=1)
+def test_a_grid_killed_at_random_moments_ends_with_the_results_of_an_unbroken_one(begin_grid, done, tmp_path):
+    killed = kill_at_random(begin_grid, done[0], tmp_path / "out", kills=4, seed=1)
     assert sum(killed.values()) == 4
     assert_like_unbroken(tmp_path / "out", done[1])
 
 
 @pytest.mark.slow
-def test_twelve_runs_killed_twenty_times_end_with_the_results_of_an_unbroken_grid(begin, long_text, tmp_path):
+def test_twelve_runs_killed_twenty_times_end_with_the_results_of_an_unbroken_grid(
+    begin_grid, long_text, tmp_path
+):
     methods = '["mle", "ss", "nnrs", "ss-nnrs"]'
     file = write_grid(tmp_path / "grid.toml", long_text, epochs=3, methods=methods, seeds="1-3")
     broken, unbroken = tmp_path / "broken" / "out", tmp_path / "unbroken" / "out"
-    assert begin(file, unbroken, "--jobs", "2").wait(timeout=900) == 0
-    killed = kill_at_random(begin, file, broken, kills=20, seed=20)
+    assert begin_grid(file, unbroken).wait().returncode == 0
+    killed = kill_at_random(begin_grid, file, broken, kills=20, seed=20)
     assert sum(killed.values()) == 20
     assert min(killed.values()) >= 3, killed
     assert len(results_of(broken)) == 12

@@ -27,7 +27,7 @@ def root(tmp_path_factory, text) -> Path:
 @pytest.fixture(scope="module")
 def table2(nnrs, root, tmp_path_factory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("paper") / "out"
-    done = nnrs("paper", "table2", "--data", root, "--corpus", "mine", *SMALL, "--out", out, timeout=300)
+    done = nnrs("paper", "table2", "--data", root, "--corpus", "mine", *SMALL, "--out", out, seconds=300)
     assert done.returncode == 0, done.stderr
     return out, done.stdout
 
@@ -80,7 +80,7 @@ def test_the_pilot_of_table_1_is_whole_and_its_effective_rates_are_those_of_each
     nnrs, tmp_path
 ):
     out = tmp_path / "pilot"
-    done = nnrs("paper", "table1", "--pilot", "--out", out, "--format", "json", timeout=3600)
+    done = nnrs("paper", "table1", "--pilot", "--out", out, "--format", "json", seconds=3600)
     assert done.returncode == 0, done.stderr
     lines = json.loads(done.stdout)
     assert {(line["configuration"], line["schedule"]) for line in lines} == {

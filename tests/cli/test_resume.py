@@ -7,7 +7,6 @@ import re
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -50,33 +49,10 @@ def lines(run):
     return path.read_text().count("\n") if path.exists() else 0
 
 
-@pytest.fixture
-def begin(environment):
-    """`begin(...)` starts a command and gives the running process; none outlives its test."""
-    started = []
-
-    def start(*arguments):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "nnrs", *map(str, arguments)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
 def wait_for_epochs(process, run, count):
     """Until `count` epochs are recorded, or the process has ended."""
     deadline = time.monotonic() + 100
-    while lines(run) < count and process.poll() is None:
+    while lines(run) < count and not process.has_ended:
         assert time.monotonic() < deadline, "no epoch was recorded"
         time.sleep(0.01)
 
@@ -104,10 +80,10 @@ def test_an_interrupted_run_saves_in_mid_epoch_and_resumes_bitwise(
         process = begin("train", *settings, "--out", out)
         wait_for_epochs(process, out, epoch)
         os.killpg(process.pid, number)  # as a terminal does
-        stdout, stderr = process.communicate(timeout=100)
-        assert (process.returncode, stdout) == (130, ""), stderr
-        assert stderr.splitlines()[-1].endswith(f"Continue with: nnrs train --out {out} --resume")
-        assert "Traceback" not in stderr
+        done = process.wait()
+        assert (done.returncode, done.stdout) == (130, ""), done.stderr
+        assert done.stderr.splitlines()[-1].endswith(f"Continue with: nnrs train --out {out} --resume")
+        assert "Traceback" not in done.stderr
         tensors, state = RunDirectory(out).checkpoint()
         assert state["epoch"] == epoch
         assert 0 < state["window"] < 203  # 1,800 training lines of 9 tokens / (8 rows x 10) = 202.5
@@ -153,8 +129,9 @@ def test_a_run_killed_again_and_again_ends_bitwise_as_an_unbroken_one(
             wait_for_epochs(process, broken, lines(broken) + 1)
             time.sleep(moments.uniform(0.0, 0.2))
             process.kill()
-            _, stderr = process.communicate()
-            assert kill > 0 or process.returncode == -signal.SIGKILL, stderr  # the second may have been done
+            done = process.wait()
+            # the second may have been done
+            assert kill > 0 or done.returncode == -signal.SIGKILL, done.stderr
         done = nnrs("train", "--out", broken, "--resume")
         assert (done.returncode, unbroken.result().returncode) == (0, 0), done.stderr
     assert outcome(broken) == outcome(whole)
@@ -171,8 +148,8 @@ def test_seeds_killed_again_and_again_end_bitwise_as_single_runs(
         wait_for_epochs(process, broken / name, lines(broken / name) + 1)
         time.sleep(moments.uniform(0.0, 0.05))
         process.kill()
-        _, stderr = process.communicate()
-        assert process.returncode == -signal.SIGKILL, stderr
+        done = process.wait()
+        assert done.returncode == -signal.SIGKILL, done.stderr
         assert sorted(path.name for path in broken.iterdir()) == ["seed-1", "seed-2", "seed-3"]
         settings = ["--resume"]
     done = nnrs("train", "--out", broken, "--resume", "--json")
@@ -195,12 +172,12 @@ def test_an_interruption_of_seeds_says_what_became_of_them_and_how_to_go_on(begi
         process = begin("train", *settings, "--out", out)
         wait_for_epochs(process, out / "seed-4", epochs)
         os.killpg(process.pid, signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=100)
-        assert (process.returncode, stdout) == (130, ""), stderr
-        assert stderr.splitlines()[-1] == (
+        done = process.wait()
+        assert (done.returncode, done.stdout) == (130, ""), done.stderr
+        assert done.stderr.splitlines()[-1] == (
             f"stopped with 0 of 2 runs at their end; saved. Continue with: nnrs train --out {out} --resume"
         )
-        return stderr
+        return done.stderr
 
     interrupted([*long_options, "--seeds", "4,2"], epochs=1)
     _, state = RunDirectory(out / "seed-4").checkpoint()
@@ -224,16 +201,16 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
 ):
     out = tmp_path / "run"
     process = begin("train", *long_options, "--out", out)
-    while not list(out.glob("checkpoint-*.json")) and process.poll() is None:
+    while not list(out.glob("checkpoint-*.json")) and not process.has_ended:
         time.sleep(0.01)
     # From here on no file may grow past 20 kB: records fit, the 28 kB of weights do not.
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
-    stdout, stderr = process.communicate(timeout=100)
-    assert (process.returncode, stdout) == (2, ""), stderr
-    error = stderr.splitlines()[-1]
+    done = process.wait()
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    error = done.stderr.splitlines()[-1]
     assert error.startswith(f"error: cannot write {out}/best-")
     assert "File too large" in error
-    assert "Traceback" not in stderr
+    assert "Traceback" not in done.stderr
 
     _, state = RunDirectory(out).checkpoint()
     assert (state["epoch"], state["window"]) == (lines(out) - 1, 0)  # the last one that was whole
