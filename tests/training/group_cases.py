@@ -2,7 +2,12 @@
 
 from dataclasses import replace
 
-from tests.training.test_loop import make_trainer
+import torch
+from tests.training.test_loop import TRAIN, VOCAB, make_trainer
+
+from nnrs.models import build_model
+from nnrs.pairs import Pairs, Sentences
+from nnrs.seeding import Random, Stream
 
 CASES = {
     "mle": {"method": "mle", "lr": 2.0},
@@ -17,6 +22,7 @@ CASES = {
         "lr": 0.01,
     },
     "gsns": {"method": "gsns", "optimizer": "adamw", "lr": 0.01},
+    "translate": {"method": "ss-nnrs", "unroll": "exact", "translates": True, "lr": 2.0},
     "targets": {"method": "ss-nnrs", "replace": "targets", "rule": "effective", "lr": 2.0},
 }
 RESUMED = "ss, parallel"
@@ -25,5 +31,17 @@ HALF = 37  # windows: in the second of two epochs
 
 def trainer_of(name, group):
     """The trainer of a case, and what is heard of it."""
-    trainer, heard = make_trainer(epochs=2, **CASES[name])
+    settings = dict(CASES[name])
+    translates = settings.pop("translates", False)
+    trainer, heard = make_trainer(epochs=2, **settings)
+    if translates:
+        model = build_model(trainer.model.config, VOCAB, Random(1, Stream.INITIALISATION), VOCAB)
+        trainer = replace(trainer, model=model, windows=pairs(), validate=lambda _: 20.0)
     return replace(trainer, group=group), heard
+
+
+def pairs(count=21):
+    """Sentences of different lengths, translated into themselves: of 21 the last batch of 6 has 3."""
+    lengths = torch.arange(count) % 5 + 2
+    sentences = Sentences(TRAIN[: int(lengths.sum())], lengths)
+    return Pairs(sentences, sentences, batch_size=6, eos_id=0)

@@ -6,20 +6,21 @@ Trains every case, goes on with the run that the test began alone, and leaves on
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from tests.training.group_cases import CASES, HALF, RESUMED, trainer_of
+from tests.training.group_cases import CASES, HALF, RESUMED, pairs, trainer_of
 
 from nnrs.errors import NnrsError
 from nnrs.training.group import Processes
 
 
-def message_of(act, *arguments):
+def message_of(act, *arguments, **named):
     """The error that an act ends with."""
     try:
-        act(*arguments)
+        act(*arguments, **named)
     except NnrsError as error:
         return str(error)
     return None
@@ -45,7 +46,8 @@ def main(folder: Path) -> None:
     assert not trainer.fit()
 
     found["agreement"] = message_of(group.check_agreement, {"text": "same", "checkpoint": group.rank})
-    found["indivisible"] = message_of(group.rows, 5)
+    found["indivisible"] = message_of(replace, trainer, config=replace(trainer.config, batch_size=5))
+    found["too few"] = message_of(replace, trainer, windows=pairs(19))
     if group.rank == 0:
         found["deserted"] = message_of(group.meet)
     (folder / f"rank-{group.rank}.json").write_text(json.dumps(found))

@@ -99,9 +99,11 @@ def test_processes_that_hold_different_runs_are_told_so(ranks):
     assert all(rank["agreement"].startswith(expected) for rank in ranks)
 
 
-def test_a_batch_must_be_a_multiple_of_the_processes(ranks):
+def test_every_process_must_have_rows_of_every_batch(ranks):
     expected = "a batch of 5 rows cannot be shared equally by 2 processes. Change --batch-size"
     assert all(rank["indivisible"].startswith(expected) for rank in ranks)
+    expected = "the last batch has 1 of 6 rows, too few for 2 processes."  # 19 pairs in batches of 6
+    assert all(rank["too few"].startswith(expected) for rank in ranks)
 
 
 def test_a_process_whose_peer_is_gone_says_so(ranks):

@@ -23,6 +23,7 @@ from nnrs.seeding import Random
 State = tuple[Tensor, ...]  # flat; every tensor has the batch first. The caller detaches it between windows
 Masks = tuple[Tensor, ...]  # one scaled (batch, time, units) dropout mask per place
 
+ALL = slice(None)
 WORD_RANGE = 0.1  # word vectors start uniform in ± this
 WORD_VECTORS = ("embedding.weight", "source_embedding.weight", "output_weight")
 MAX_DROPOUT = 0.99  # masks are scaled by 1 / (1 - dropout)
@@ -105,9 +106,12 @@ class SequenceModel(nn.Module, ABC):
     def init_state(self, batch_size: int) -> State:
         """The state before the first token, on the parameters' device."""
 
-    def first_state(self, window: Window, random: Random | None) -> State:
-        """The state that a window begins with where none is carried; dropout, if any, is drawn from `random`."""
-        return self.init_state(len(window.inputs))
+    def first_state(self, window: Window, random: Random | None, rows: slice = ALL) -> State:
+        """The state that a window's rows begin with where none is carried.
+
+        Dropout, if any, is drawn from `random`, and for all rows, whichever are asked for.
+        """
+        return self.init_state(len(window.inputs[rows]))
 
     @abstractmethod
     def encode(

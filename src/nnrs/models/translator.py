@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nnrs.batches import IGNORED, Window
 from nnrs.errors import ConfigError
-from nnrs.models.base import Masks, ModelConfig, State, drop
+from nnrs.models.base import ALL, Masks, ModelConfig, State, drop
 from nnrs.models.recurrent import GRU, LSTM, RecurrentModel
 from nnrs.seeding import Random
 
@@ -68,12 +68,13 @@ class Translator(RecurrentModel):
         memory = self.output_bias.new_zeros(batch_size, 0, self.config.units)
         return (*super().init_state(batch_size), memory, memory.new_zeros(batch_size, 0, dtype=torch.bool))
 
-    def first_state(self, window: Window, random: Random | None) -> State:
-        """The state of one who has read the window's sources."""
+    def first_state(self, window: Window, random: Random | None, rows: slice = ALL) -> State:
+        """The state of one who has read the sources of the window's rows."""
         if window.source is None:
-            return self.init_state(len(window.inputs))
-        rows, time = window.source.shape
-        return self.read(window.source, self.draw_masks(rows, time, random) if random else None)
+            return self.init_state(len(window.inputs[rows]))
+        batch, time = window.source.shape
+        masks = self.draw_masks(batch, time, random) if random else None
+        return self.read(window.source[rows], masks and tuple(mask[rows] for mask in masks))
 
     def read(self, source: Int[Tensor, "batch source_time"], masks: Masks | None = None) -> State:
         """The state of one who has read these sources, filled up with IGNORED; dropout as in `encode`."""

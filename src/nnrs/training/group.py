@@ -28,6 +28,9 @@ class Group:
         """Whether it is this process that writes and speaks."""
         return self.rank == 0
 
+    def check_shares(self, batch_size: int, last: int) -> None:
+        """Refuse a batch size that cannot be shared equally, and a last batch that leaves a process without rows."""
+
     def rows(self, batch: int) -> slice:
         """Which rows of a batch are its own."""
         return slice(0, batch)
@@ -45,7 +48,7 @@ class Group:
         return value
 
     def whole(self, rows: Tensor) -> Tensor:
-        """The rows of all processes, in the order of the batch."""
+        """The rows of all processes, of which each has as many, in the order of the batch."""
         return rows
 
     def agreed(self, asked: Callable[[], bool]) -> Callable[[], bool]:
@@ -68,15 +71,21 @@ class Processes(Group):
     def __init__(self) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
-    def rows(self, batch: int) -> slice:
-        """As many consecutive rows for each."""
-        if batch % self.size:
+    def check_shares(self, batch_size: int, last: int) -> None:
+        """The last batch of sentence pairs has what is left."""
+        advice = "Change --batch-size or torchrun's --nproc-per-node."
+        if batch_size % self.size:
             raise ConfigError(
-                f"a batch of {batch} rows cannot be shared equally by {self.size} processes. "
-                "Change --batch-size or torchrun's --nproc-per-node."
+                f"a batch of {batch_size} rows cannot be shared equally by {self.size} processes. {advice}"
             )
-        share = batch // self.size
-        return slice(self.rank * share, (self.rank + 1) * share)
+        if last < self.size:
+            raise ConfigError(
+                f"the last batch has {last} of {batch_size} rows, too few for {self.size} processes. {advice}"
+            )
+
+    def rows(self, batch: int) -> slice:
+        """Consecutive rows, and as many for each as can be."""
+        return slice(self.rank * batch // self.size, (self.rank + 1) * batch // self.size)
 
     def add_up(self, parameters: Sequence[nn.Parameter], parts: Sequence[Tensor]) -> Sequence[Tensor]:
         """In one message. Which parameters have a gradient depends on the rates alone: it is the same everywhere."""

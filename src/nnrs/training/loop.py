@@ -113,7 +113,8 @@ class Trainer:
         self.live = Live(self.model, self.policy, optimizer, Position(), Tally())
         self._parameters = parameters
         self._device = parameters[0].device
-        self.group.rows(self.config.batch_size)  # refuses, where it must, before anything is made
+        if self.group.size > 1:
+            self.group.check_shares(self.config.batch_size, len(self.windows[len(self.windows) - 1].inputs))
         if self.config.precision == "bf16" and self._device.type == "cpu":
             raise ConfigError("bf16 is for GPUs. On the CPU use --precision fp32, or leave it out.")
 
@@ -199,7 +200,7 @@ class Trainer:
         dropout = Random(self.seed, Stream.DROPOUT, step, device=device)
         masks, rows = self.model.draw_masks(batch, span, dropout), self.group.rows(batch)
         with self._autocast():
-            carry = live.carry or Carry(self.model.first_state(window, dropout)).of_rows(rows)
+            carry = live.carry or Carry(self.model.first_state(window, dropout, rows))
             unrolled = unroll(
                 self.model,
                 self.policy,

@@ -1,0 +1,189 @@
+"""`torchrun -m nnrs train`: one run in two processes, of which one writes and speaks, whatever befalls the other."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from nnrs.cli.torchrun import _own_device
+from nnrs.errors import ConfigError
+from nnrs.experiments import run as runs
+from nnrs.experiments import together
+from nnrs.experiments.config import RunConfig
+from nnrs.run_directory import RunDirectory
+from nnrs.training.group import ALONE, Group
+
+# Relative. At a learning rate of 5 one process would not come as close to itself after a change of 1e-7.
+CLOSE = 1e-5
+
+
+@pytest.fixture
+def torchrun(environment):
+    """`torchrun(...)` starts a command in two processes; none outlives its test."""
+    started = []
+
+    def start(*words):
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        process = subprocess.Popen(
+            [*launcher, "-m", "nnrs", *map(str, words)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def process_of(launcher, rank):
+    """The process that torchrun has given this rank."""
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    marked = [pid for pid in children if f"\0RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text()]
+    return int(marked[0])
+
+
+def wait_for_epochs(launcher, run, count):
+    deadline = time.monotonic() + 200
+    while len(RunDirectory(run).records("metrics")) < count:
+        assert launcher.poll() is None, launcher.communicate()
+        assert time.monotonic() < deadline, "no epoch was recorded"
+        time.sleep(0.01)
+
+
+def ours(stderr):
+    """What nnrs itself said; torchrun adds a report of its own to whatever was not success."""
+    return [line for line in stderr.splitlines() if line.startswith(("error:", "stop", "epoch", "this run"))]
+
+
+def assert_alike(run, other):
+    """Perplexities agree closely, all else exactly."""
+    pairs = zip(RunDirectory(run).records("metrics"), RunDirectory(other).records("metrics"), strict=True)
+    for record, expected in pairs:
+        for name, value in expected.items():
+            close = name.endswith("perplexity") and math.isclose(record[name], value, rel_tol=CLOSE)
+            assert close or record[name] == value, (name, record, expected)
+
+
+def test_a_run_of_two_processes_outlives_a_kill_and_a_ctrl_c_and_ends_as_that_of_one(
+    torchrun, nnrs, long_text, tiny, tmp_path
+):
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    settings = f"--data {long_text} --epochs 3 --learning-rate 1 --prediction-rate 0.1:0.5"
+    options = [*tiny, *settings.split()]
+
+    launcher = torchrun("train", *options, "--out", out)
+    wait_for_epochs(launcher, out, 1)
+    os.kill(process_of(launcher, rank=1), signal.SIGKILL)
+    stdout, stderr = launcher.communicate(timeout=100)
+    assert (launcher.returncode, stdout) == (1, "")
+    told = [line for line in ours(stderr) if not line.startswith("epoch")]
+    assert told[-1].startswith("error: another process of this run has ended, and so does this one.")
+    assert sum(line.startswith("error:") for line in told) == 1
+
+    launcher = torchrun("train", "--out", out, "--resume")
+    wait_for_epochs(launcher, out, 2)
+    os.killpg(launcher.pid, signal.SIGINT)  # as a terminal does; torchrun then passes it on as well
+    stdout, stderr = launcher.communicate(timeout=100)
+    tensors, state = RunDirectory(out).checkpoint()
+    where = f"in epoch 2 after window {state['window']}"
+    assert (state["epoch"], len(tensors["carry.0"])) == (2, 8)
+    assert 0 < state["window"] < 203
+    assert [line for line in ours(stderr) if line.startswith("stop")] == [
+        "stopping after this window",
+        f"stopped {where}; saved. Continue with: nnrs train --out {out} --resume",
+    ]
+    assert stdout == ""
+
+    done = nnrs("train", "--out", out, "--resume", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "this run began with processes 2 and goes on with 1: the last digits may differ" in done.stderr
+    whole_done = nnrs("train", *options, "--out", whole)
+    assert whole_done.returncode == 0, whole_done.stderr
+    assert_alike(out, whole)
+    summary, expected = json.loads(done.stdout), RunDirectory(whole).summary()
+    assert math.isclose(summary["test_perplexity"], expected["test_perplexity"], rel_tol=CLOSE)
+
+
+def test_an_error_that_all_processes_meet_is_told_once(torchrun, text, tiny, tmp_path):
+    launcher = torchrun("train", *tiny, "--data", text, "--batch-size", 7, "--out", tmp_path / "run")
+    stdout, stderr = launcher.communicate(timeout=100)
+    assert (launcher.returncode, stdout) == (1, "")
+    assert ours(stderr) == [
+        "error: a batch of 7 rows cannot be shared equally by 2 processes. "
+        "Change --batch-size or torchrun's --nproc-per-node."
+    ]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method", ["mle", "nnrs", "ss", "ss --unroll exact", "gsns", "ss --model transformer"]
+)
+def test_every_method_gives_the_losses_of_one_process(torchrun, nnrs, text, tiny, tmp_path, method):
+    options = [*tiny, "--data", text, "--epochs", 3, "--json", "--method", *method.split()]
+    launcher = torchrun("train", *options, "--out", tmp_path / "two")
+    stdout, stderr = launcher.communicate(timeout=100)
+    assert launcher.returncode == 0, stderr
+    done = nnrs("train", *options, "--out", tmp_path / "one")
+    assert done.returncode == 0, done.stderr
+    assert_alike(tmp_path / "two", tmp_path / "one")
+    assert json.loads(stdout).keys() == json.loads(done.stdout).keys()  # printed once
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("grid g.toml --out x", "nnrs grid"),
+        ("report x", "nnrs report"),
+        ("train --seeds 1-3 --out x", "--seeds"),
+    ],
+)
+def test_what_is_for_one_process_is_refused_by_one(environment, words, what, rank, tmp_path):
+    told = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": str(rank)}
+    command = [sys.executable, "-m", "nnrs", *words.split()]
+    done = subprocess.run(
+        command, env={**environment, **told}, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    message = f"error: {what} does not go with torchrun, which is for one run of nnrs train. Leave it out.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message if rank == 0 else "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_process_takes_the_gpu_of_its_number(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert _own_device("cpu") == torch.device("cpu")
+    assert _own_device("auto") == _own_device("cuda") == torch.device("cuda", 1)
+    with pytest.raises(ConfigError, match="cuda:0 is one GPU for several processes"):
+        _own_device("cuda:0")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ConfigError, match="this machine's CUDA devices number 2"):
+        _own_device("auto")
+
+
+def test_a_run_that_processes_share_trains_in_no_fleet(monkeypatch, text, tmp_path):
+    class Two(Group):
+        size = 2
+
+    monkeypatch.setattr(together, "can_batch", lambda config, device: True)
+    settings = {"data": {"source": str(text)}, "model": {"preset": "tiny"}, "policy": {"method": "mle"}}
+    config, cpu = RunConfig.from_dict(settings), torch.device("cpu")
+    for group, expected in ((ALONE, True), (Two(), False)):
+        run = runs.start(config, tmp_path / str(group.size), cpu, group)
+        assert together.trains_in_fleet(run) == expected
