@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 from nnrs.errors import ConfigError, DivergenceError, RunError
 from nnrs.evaluation.evaluate import scoring_windows
 from nnrs.experiments import prepare as preparing
+from nnrs.experiments import text as reading
 from nnrs.experiments import together
 from nnrs.experiments.config import RunConfig
 from nnrs.experiments.options import configure_seeds, parse_seeds
@@ -174,9 +175,8 @@ def counted(monkeypatch):
 
 
 def test_what_does_not_depend_on_the_seed_is_made_once(text, tmp_path, counted):
-    made = [
-        counted(preparing, name) for name in ("open_corpus", "vectors_from_text", "project", "fingerprint_of")
-    ]
+    made = [counted(reading, name) for name in ("open_corpus", "fingerprint_of")]
+    made += [counted(preparing, name) for name in ("vectors_from_text", "project")]
     searched = counted(NeighborTable, "from_vectors")
     vectors = replace(config(text).vectors, initialise=True)
     runs = begin([replace(each, vectors=vectors) for each in seeds(text, 1, 2, 3)], tmp_path / "runs")
@@ -229,7 +229,7 @@ def test_directories_appear_all_or_none(text, tmp_path, monkeypatch):
 
 def test_a_place_that_is_taken_is_refused_before_any_work(text, tmp_path, counted):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
-    read = counted(preparing, "open_corpus")
+    read = counted(reading, "open_corpus")
     with pytest.raises(RunError, match="exists already and is not overwritten"):
         begin(seeds(text, 1), tmp_path / "runs")
     assert read == []
