@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "nnrs"
-BESIDE = {"errors", "registry", "seeding", "philox", "run_directory", "grid_directory"}
+BESIDE = {
+    "errors",
+    "registry",
+    "seeding",
+    "philox",
+    "files",
+    "checkpoints",
+    "run_directory",
+    "grid_directory",
+}
 LADDER = [
     "synthetic",
     "corpus",

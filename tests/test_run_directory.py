@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import SafetensorError
 
+from nnrs.checkpoints import FORMAT
 from nnrs.errors import RunError
-from nnrs.run_directory import FORMAT, RunDirectory, folder_at_once, write_atomically
+from nnrs.run_directory import RunDirectory, folder_at_once
 
 
 @pytest.fixture
@@ -34,42 +34,8 @@ def save(run, step, best=False):
     run.write_checkpoint(tensors, {"step": step, "note": "ö"})
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(28, "No space left on device"), SafetensorError("I/O: no space left")]
-)
-def test_a_failing_writer_leaves_the_old_file_and_no_other(error, tmp_path):
-    path = tmp_path / "file.txt"
-    path.write_text("old")
-
-    def half_write(temporary):
-        temporary.write_text("ne")
-        raise error
-
-    with pytest.raises(RunError, match=r"cannot write .*/file\.txt: .*[Nn]o space left") as caught:
-        write_atomically(path, half_write)
-    assert "\n" not in str(caught.value)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_any_other_error_of_a_writer_leaves_the_old_file_too(tmp_path):
-    path = tmp_path / "file.txt"
-    path.write_text("old")
-
-    def interrupted(temporary):
-        temporary.write_text("ne")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(path, interrupted)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
+def test_a_run_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match=r"cannot write .*/file/below: Not a directory"):
-        write_atomically(tmp_path / "file" / "below", lambda path: path.write_text("x"))
     with pytest.raises(RunError, match=r"cannot write .*/file/run: Not a directory"):
         RunDirectory.create(tmp_path / "file" / "run", {})
 
@@ -317,7 +283,7 @@ def test_lines_are_replaced_by_those_with_the_same_field_and_no_others(run):
     assert run.records("generations") == [first[0], {"key": "b", "words": ["three"]}]
     run.replace("generations", "key", {"a"}, [])
     assert run.records("generations") == [{"key": "b", "words": ["three"]}]
-    assert names(run) == ["config.json", "generations.jsonl"]
+    assert names(run) == [".lock", "config.json", "generations.jsonl"]
 
 
 def test_lines_are_written_and_read_one_by_one_and_a_failure_leaves_those_there_were(run):
@@ -346,7 +312,7 @@ def test_lines_are_written_and_read_one_by_one_and_a_failure_leaves_those_there_
     with pytest.raises(RunError, match=r"cannot write .*generations\.jsonl: No space left on device"):
         run.replace("generations", "key", {"a"}, broken())
     assert len(run.records("generations")) == 50
-    assert names(run) == ["config.json", "generations.jsonl"]
+    assert names(run) == [".lock", "config.json", "generations.jsonl"]
 
 
 def test_scores_are_those_of_the_model_as_it_is_now(run):

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nnrs.errors import RunError
-from nnrs.run_directory import Json, explained, write_atomically
+from nnrs.files import explained, locked, read_json, write_json
+from nnrs.run_directory import Json
 
 
 class Claim:
@@ -61,25 +62,15 @@ class GridDirectory:
     def plan(self) -> Json | None:
         """What `write_plan` was given, or None where there is no plan."""
         path = self.path / "plan.json"
-        if not path.is_file():
-            return None
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunError(f"cannot read {path}: {error}.") from None
-        if not isinstance(values, dict):
-            raise RunError(f"{path} is damaged: a JSON object was expected.")
-        return values
+        return read_json(path) if path.is_file() else None
 
     def write_plan(self, plan: Json) -> None:
         """The plan, in place of the one before."""
-        text = json.dumps(plan, ensure_ascii=False, indent=1) + "\n"
-        write_atomically(self.path / "plan.json", lambda path: _write(path, text))
+        write_json(self.path / "plan.json", plan, indent=1)
 
     def write_explorer(self, explorer: Json) -> None:
         """What the page's explorers need."""
-        text = json.dumps(explorer, ensure_ascii=False) + "\n"
-        write_atomically(self.explorer_path, lambda path: _write(path, text))
+        write_json(self.explorer_path, explorer)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -89,9 +80,7 @@ class GridDirectory:
         """
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            folder = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
+        with locked(self.path / ".lock"):
             with explained(self.path):
                 others = [path.name for path in self.path.iterdir() if not path.name.startswith(".")]
             if others and "plan.json" not in others:
@@ -100,8 +89,6 @@ class GridDirectory:
                     "Choose another --out."
                 )
             yield
-        finally:
-            os.close(folder)  # and with it the lock
 
     def claim(self, name: str) -> Claim | None:
         """The right to work on a cell, or None where another process has it."""
@@ -151,7 +138,3 @@ def _parsed(line: str) -> Json | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) else None
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

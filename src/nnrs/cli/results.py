@@ -28,8 +28,8 @@ def results(
     from nnrs.experiments.markdown import as_markdown
     from nnrs.experiments.store import collect
     from nnrs.experiments.table import as_csv
+    from nnrs.files import write_text
     from nnrs.registry import look_up
-    from nnrs.run_directory import write_atomically
 
     look_up(dict.fromkeys(FORMATS), format, "format")
     if out and out.exists():
@@ -46,8 +46,4 @@ def results(
     if not out:
         typer.echo(text, nl=False)
         return
-
-    def write(path: Path) -> None:
-        path.write_text(text, encoding="utf-8")
-
-    write_atomically(out, write)
+    write_text(out, text)

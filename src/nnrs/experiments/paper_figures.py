@@ -1,7 +1,6 @@
 """The paper's figures, as SVG: learning curves of Table 1's runs, validation solid and test a dashed line."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,7 +9,7 @@ from nnrs.errors import ConfigError
 from nnrs.experiments.paper import METHOD_OF, NO_SAMPLING, SCHEDULES
 from nnrs.experiments.replication import Entry, entries, places
 from nnrs.experiments.store import Result
-from nnrs.run_directory import write_atomically
+from nnrs.files import write_text
 
 FOLDER = "figures"
 
@@ -27,13 +26,9 @@ def write_figures(results: Sequence[Result], out: Path) -> list[Path]:
     for place in places(found):
         drawn = vl_convert.vegalite_to_svg(curves([entry for entry in found if entry.group.place == place]))
         path = out / FOLDER / f"{place}.svg"
-        write_atomically(path, partial(_write, text=drawn))
+        write_text(path, drawn)
         written.append(path)
     return written
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def curves(found: Sequence[Entry]) -> dict[str, Any]:

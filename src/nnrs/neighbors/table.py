@@ -17,10 +17,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from nnrs.errors import ConfigError, DataError, RunError
+from nnrs.files import write_atomically
 from nnrs.neighbors.cache import cache_path, fingerprint_of
 from nnrs.neighbors.probabilities import neighbor_probabilities, pick
 from nnrs.neighbors.search import nearest
-from nnrs.run_directory import write_atomically
 
 if TYPE_CHECKING:
     from nnrs.neighbors.subword import Tokenizer

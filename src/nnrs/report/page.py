@@ -15,10 +15,11 @@ from nnrs.experiments.explorer import FORMAT
 from nnrs.experiments.findings import Findings, findings
 from nnrs.experiments.paper import published
 from nnrs.experiments.store import Result, collect
+from nnrs.files import write_text
 from nnrs.grid_directory import GridDirectory
 from nnrs.report.columns import Published
 from nnrs.report.payload import contrast_row, make_payload, nothing_published
-from nnrs.run_directory import Json, write_atomically
+from nnrs.run_directory import Json
 
 SCRIPTS = ("base", "rows", "plots", "table", "results", "samples", "explorers", "start")
 MARK = '<meta name="generator" content="nnrs '
@@ -32,7 +33,7 @@ def write_report(sources: Sequence[Path], out: Path) -> Path:
     check_replaceable(out)
     with _uncollected():
         page = _page_of(sources)
-    write_atomically(out, lambda path: _write(path, page))
+    write_text(out, page)
     return out
 
 
@@ -186,7 +187,3 @@ def _plotting_library() -> str:
         raise ConfigError("the report needs vl-convert-python: pip install 'nnrs[report]'.") from None
     library: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return library.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,140 @@
+"""The checkpoints of a run: the newest two, and the best. Each has its step in its name: none is ever written over.
+
+Tensors are safetensors; the JSON beside them carries their checksum and is written last: it is the proof that a
+checkpoint is whole.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nnrs.errors import RunError
+from nnrs.files import explained, read_json, write_atomically, write_json
+
+FORMAT = 1
+Json = dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints in one folder."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def write_checkpoint(self, tensors: Mapping[str, Any], state: Json) -> None:
+        """Store a checkpoint under its step; drop all but it and the one before, and what was best before both."""
+        self._write_tensors(f"checkpoint-{state['step']:09d}", tensors, state)
+        self._drop_outdated()
+
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints that are kept, rising."""
+        return [_step(name) for name in self._names("checkpoint")]
+
+    def checkpoint(self, step: int | None = None) -> tuple[dict[str, Any], Json] | None:
+        """The tensors and the state of the checkpoint at `step`, or of the newest; None where there is none."""
+        steps = self.steps()
+        if not steps:
+            return None
+        step = steps[-1] if step is None else step
+        offer = ""
+        if len(steps) > 1 and step == steps[-1]:
+            before = f"checkpoint-{steps[-2]:09d}"
+            offer = f" {before} is there as well: continue from it with --resume --previous."
+        return self._read_tensors(f"checkpoint-{step:09d}", offer)
+
+    def forget_checkpoints_after(self, step: int) -> None:
+        """Forget checkpoints later than `step`, and what a kill left half done."""
+        names = self._names("checkpoint") + self._names("best")
+        self._drop([name for name in names if _step(name) > step])
+        self._drop_outdated()
+        self._drop_half_done()
+
+    def write_best(self, tensors: Mapping[str, Any], state: Json) -> None:
+        """Store the best model so far. The one before stays while a kept checkpoint knows no other."""
+        self._write_tensors(f"best-{state['step']:09d}", tensors, state)
+
+    def best(self) -> tuple[dict[str, Any], Json]:
+        """The tensors and the state of the best model."""
+        names = self._names("best")
+        if not names:
+            raise RunError(
+                f"{self.path} has no trained model yet: continue it with `nnrs train --out {self.path} --resume`."
+            )
+        return self._read_tensors(names[-1], "")
+
+    def best_fingerprint(self) -> str | None:
+        """sha256 of the best model's tensors, also where only their proof was copied; None without that."""
+        names = self._names("best")
+        return str(read_json(self.path / f"{names[-1]}.json").get("tensors_sha256")) if names else None
+
+    def parameters(self) -> int | None:
+        """How many numbers the best model has, read off its file's header; None where that is elsewhere."""
+        from safetensors import safe_open
+
+        names = self._names("best")
+        path = self.path / f"{names[-1]}.safetensors" if names else None
+        if path is None or not path.is_file():
+            return None
+        with explained(path, "read"), safe_open(path, framework="numpy") as file:
+            keys = file.keys()
+            sizes = [file.get_slice(key).get_shape() for key in keys if key.startswith("model.")]
+        return sum(int(math.prod(size)) for size in sizes)
+
+    def _names(self, kind: str) -> list[str]:
+        return sorted(path.stem for path in self.path.glob(f"{kind}-*.json"))
+
+    def _drop_outdated(self) -> None:
+        names = self._names("checkpoint")
+        then_best = [name for name in self._names("best") if names and _step(name) <= _step(names[-2:][0])]
+        self._drop(names[:-2] + then_best[:-1])
+
+    def _drop_half_done(self) -> None:
+        tensors = self.path.glob("*-*.safetensors")
+        unproven = [path for path in tensors if not path.with_suffix(".json").is_file()]
+        with explained(self.path):
+            for path in (*unproven, *self.path.glob(".*.tmp")):
+                path.unlink()
+
+    def _drop(self, names: list[str]) -> None:
+        with explained(self.path):
+            for name in names:
+                (self.path / f"{name}.json").unlink()  # first: without it the tensors count for nothing
+                (self.path / f"{name}.safetensors").unlink(missing_ok=True)
+
+    def _write_tensors(self, name: str, tensors: Mapping[str, Any], state: Json) -> None:
+        from safetensors.torch import save_file
+
+        path = self.path / f"{name}.safetensors"
+        whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        write_atomically(path, lambda temporary: save_file(whole, temporary))
+        checksums = {"tensors_sha256": _sha256(path), "state_sha256": _sha256_of(state)}
+        proof = {"format": FORMAT, **checksums, "state": state}
+        write_json(self.path / f"{name}.json", proof, indent=2)
+
+    def _read_tensors(self, name: str, offer: str) -> tuple[dict[str, Any], Json]:
+        from safetensors.torch import load_file
+
+        path, proof = self.path / f"{name}.safetensors", read_json(self.path / f"{name}.json", offer)
+        if _sha256_of(proof.get("state")) != proof.get("state_sha256"):
+            raise RunError(f"{self.path / name}.json is damaged: its checksum does not match.{offer}")
+        if not path.is_file():
+            raise RunError(f"{path} is missing, though {name}.json speaks of it.{offer}")
+        if _sha256(path) != proof.get("tensors_sha256"):
+            raise RunError(f"{path} is damaged: its checksum is not the one in {name}.json.{offer}")
+        return load_file(path), proof["state"]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sha256_of(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _step(name: str) -> int:
+    return int(name.rpartition("-")[2])

@@ -1,0 +1,95 @@
+"""Files that are written whole or not at all, locks between processes, and one line for what the system refuses."""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from nnrs.errors import RunError
+
+ADVICE = {
+    "write": "What was there before is untouched. Mend it and try again; a run goes on with --resume.",
+    "read": "Check the path and its permissions.",
+    "lock": "Use a file system with locks.",
+}
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Have `write` fill a temporary file beside `path`, then move it there in one step."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with explained(path):
+            write(temporary)
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.chmod(0o666 & ~UMASK)  # safetensors makes files that only their owner may read
+            temporary.replace(path)
+    finally:
+        with contextlib.suppress(OSError):  # the error to be told is the one above
+            temporary.unlink()
+
+
+def write_text(path: Path, text: str) -> None:
+    """The text as a file, in place of what was there, in one step."""
+    write_atomically(path, lambda temporary: _write(temporary, text))
+
+
+def write_json(path: Path, value: dict[str, Any], *, indent: int | None = None) -> None:
+    """The same of JSON: on one line, or with so many spaces to a level."""
+    write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path, offer: str = "") -> dict[str, Any]:
+    """A JSON object; what is none is an error that names the file, and ends with what might help."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot read {path}: {error}.{offer}") from None
+    if not isinstance(value, dict):
+        raise RunError(f"{path} is damaged: a JSON object was expected.{offer}")
+    return value
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """For this process alone while the context lasts; others wait.
+
+    `path` is an empty file of its own: a lock on a folder is not shared between machines by NFS.
+    """
+    with explained(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        with explained(path, "lock"):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)  # and with it the lock
+
+
+def _read_umask() -> int:
+    current = os.umask(0o077)  # it can only be read by setting it
+    os.umask(current)
+    return current
+
+
+UMASK = _read_umask()  # once: threads that set it in turn would end with another's
+
+
+@contextmanager
+def explained(path: Path, doing: str = "write") -> Iterator[None]:
+    """Turn an operating-system error into one line about this path."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:  # a full disk under `save_file` is one of the latter
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise RunError(f"cannot {doing} {path}: {reason}. {ADVICE[doing]}") from None
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
