@@ -155,6 +155,12 @@ def batched(monkeypatch):
     monkeypatch.setattr(fleet, "affordable", lambda trainers, valid: len(trainers))
 
 
+def short_cells_on(text):
+    """Two runs on still less text, for the interpreter takes its time: an epoch is a window of 6 and one of 4."""
+    text.write_text("".join(f"w{row % 4} w{(row + 2) % 4}\n" for row in range(12)))
+    return cells_on(text, training={"epochs": 2, "batch_size": 3, "bptt": 6, "valid_streams": 1})
+
+
 def test_cells_of_a_kind_train_as_one_fleet_also_after_a_stop_in_between(text, place, batched, monkeypatch):
     sizes, real = [], fleet.Fleet
 
@@ -163,7 +169,7 @@ def test_cells_of_a_kind_train_as_one_fleet_also_after_a_stop_in_between(text, p
         return real(trainers, valid=valid)
 
     monkeypatch.setattr(fleet, "Fleet", counted)
-    cells = cells_on(text)
+    cells = short_cells_on(text)
     asked = iter([False, False, True, *[True] * 20])
     stopping = Place(
         grid=place.grid, device=place.device, threads=1, shelf=Shelf(), should_stop=lambda: next(asked)
@@ -282,7 +288,7 @@ def test_a_worker_that_trained_a_fleet_gives_its_memory_back(board):
 
 
 def test_a_damaged_file_of_metrics_fails_its_own_cell_only(text, place, batched):
-    cells = cells_on(text)
+    cells = short_cells_on(text)
     asked = iter([False, False, True, *[True] * 20])
     stopping = Place(
         grid=place.grid, device=place.device, threads=1, shelf=Shelf(), should_stop=lambda: next(asked)

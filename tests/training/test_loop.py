@@ -2,6 +2,7 @@
 
 import copy
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -165,24 +166,30 @@ def test_two_methods_with_one_seed_share_initialisation_and_dropout():
     assert all(torch.equal(a, b) for a, b in zip(*masks, strict=True))
 
 
-CASES = [
-    ("ss-nnrs", {"unroll": "exact"}),
-    ("ss-nnrs", {"rule": "effective"}),
-    ("gsns", {"optimizer": "adamw", "lr": 0.01}),
-    ("nnrs", {"annealing": "plateau", "draw": "centroid"}),
-    ("tprs", {"kind": "transformer", "optimizer": "adamw", "lr": 0.01}),
-    ("ss", {"kind": "gru", "predict": "greedy"}),
-]
+CASES = {
+    "exact": {"method": "ss-nnrs", "unroll": "exact", "lr": 2.0},
+    "effective": {"method": "ss-nnrs", "rule": "effective", "lr": 2.0},
+    "gsns": {"method": "gsns", "optimizer": "adamw", "lr": 0.01},
+    "centroid": {"method": "nnrs", "annealing": "plateau", "draw": "centroid", "lr": 2.0},
+    "transformer": {"method": "tprs", "kind": "transformer", "optimizer": "adamw", "lr": 0.01},
+    "gru": {"method": "ss", "kind": "gru", "predict": "greedy", "lr": 2.0},
+}
 
 
-@pytest.mark.parametrize(("method", "settings"), CASES, ids=str)
+@cache
+def unbroken_run(case):
+    """A run trained to its end, with what was heard of it."""
+    trainer, heard = make_trainer(**CASES[case])
+    trainer.fit()
+    return trainer, heard
+
+
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("stop_after", [3, 37, 45])
-def test_a_run_stopped_at_any_window_and_resumed_is_bitwise_the_unbroken_one(method, settings, stop_after):
-    settings = {"lr": 2.0, **settings}
-    unbroken, heard = make_trainer(method, **settings)
-    unbroken.fit()
+def test_a_run_stopped_at_any_window_and_resumed_is_bitwise_the_unbroken_one(case, stop_after):
+    unbroken, heard = unbroken_run(case)
 
-    stopped, early = make_trainer(method, **settings)
+    stopped, early = make_trainer(**CASES[case])
     countdown = iter(range(stop_after))
     stopped.should_stop = lambda: next(countdown, None) is None
     saved = []
@@ -190,7 +197,7 @@ def test_a_run_stopped_at_any_window_and_resumed_is_bitwise_the_unbroken_one(met
     assert not stopped.fit()
     assert stopped.live.position.window > 0  # in the middle of an epoch
 
-    resumed, late = make_trainer(method, **settings)
+    resumed, late = make_trainer(**CASES[case])
     resumed.live.restore(*saved[-1])
     assert resumed.fit()
     assert early.metrics + late.metrics == heard.metrics
