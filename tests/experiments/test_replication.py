@@ -12,8 +12,9 @@ import torch
 from nnrs.experiments.paper import SCHEDULES, plan, printed, published
 from nnrs.experiments.paper_figures import curves, write_figures
 from nnrs.experiments.prepare import Shelf
-from nnrs.experiments.replication import as_csv, entries, table1, table1_lines
+from nnrs.experiments.replication import entries, table1, table1_lines
 from nnrs.experiments.store import Result, collect
+from nnrs.experiments.table import as_csv
 from nnrs.experiments.text_tables import text_lines, text_table
 from nnrs.experiments.work import Place, work_on
 from nnrs.grid_directory import GridDirectory
@@ -111,7 +112,8 @@ def test_rows_differ_where_their_settings_do(results):
 
 
 def test_the_csv_begins_with_the_columns_of_the_papers_own_and_goes_on_with_ours(results):
-    text = as_csv(table1_lines(results))
+    lines = table1_lines(results)
+    text = as_csv(lines, lines[0])
     made = list(csv.DictReader(text.splitlines()))
     theirs = list(printed("table1_perplexity")[0])
     assert list(made[0])[: len(theirs)] == theirs

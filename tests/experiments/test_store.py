@@ -18,7 +18,7 @@ from nnrs.experiments.run import start
 from nnrs.experiments.scoring import evaluate_run
 from nnrs.experiments.store import Result, build_result, collect
 from nnrs.experiments.subject import Request
-from nnrs.experiments.table import as_csv
+from nnrs.experiments.table import results_csv
 from nnrs.experiments.trajectory import trajectory_of
 from nnrs.grid_directory import GridDirectory
 from nnrs.run_directory import RunDirectory
@@ -274,7 +274,7 @@ def test_a_table_has_a_row_for_each_run_and_a_column_for_each_number():
     score = {"metric": "bleu4", "value": 3.25, "signature": "bleu4|n:9|decode:greedy|split:test|seed:1"}
     first = result_of("mle_seed-1", labels={"method": "mle"})
     second = result_of("ss_seed-1", labels={"method": "ss", "row": 'S, "S"\n1'}, scores=[score])
-    rows = list(csv.DictReader(io.StringIO(as_csv([Result(first), Result(second)]))))
+    rows = list(csv.DictReader(io.StringIO(results_csv([Result(first), Result(second)]))))
     assert [row["row"] for row in rows] == ["", 'S, "S"\n1']
     assert [row["bleu4|test|greedy"] for row in rows] == ["", "3.25"]
     assert {
@@ -290,7 +290,7 @@ def test_scores_that_were_made_in_different_ways_stand_in_different_columns():
         scores = [{"metric": "bleu4", "value": float(number), "signature": told}]
         return Result(result_of(f"ss_seed-{number}", seed=number, scores=scores))
 
-    rows = list(csv.DictReader(io.StringIO(as_csv([made_of(1, 9), made_of(2, 7)]))))
+    rows = list(csv.DictReader(io.StringIO(results_csv([made_of(1, 9), made_of(2, 7)]))))
     assert [row["bleu4|test|greedy|n:9"] for row in rows] == ["1.0", ""]
     assert [row["bleu4|test|greedy|n:7"] for row in rows] == ["", "2.0"]
     assert "bleu4|test|greedy" not in rows[0]

@@ -1,20 +1,19 @@
 """`nnrs compare`: whether it helps on a text of one's own."""
 
-import shlex
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nnrs.cli.grid import JobsOption, RayOption
 from nnrs.cli.many import (
+    OutOption,
+    SeedsOption,
     check_means,
     given_options,
     names,
     print_findings,
     print_wide,
-    repeating,
+    this_command,
     with_train_options,
     write_page,
 )
@@ -30,11 +29,9 @@ SHOWN = {"bleu4|test": "BLEU-4", "self-bleu4|test": "self-BLEU-4"}
 
 @with_train_options()
 def compare(
-    out: Annotated[Path, typer.Option(help="The folder for runs and report; the same again continues.")],
+    out: OutOption,
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = "mle,ss,nnrs,ss-nnrs",
-    seeds: Annotated[
-        str, typer.Option(metavar="1-8|1,3,7", help="Every method is trained with each of them.")
-    ] = "1-5",
+    seeds: SeedsOption = "1-5",
     metrics: Annotated[
         str | None,
         typer.Option(help="As `nnrs evaluate` names them. [default: perplexity, bleu, self-bleu, exposure]"),
@@ -60,9 +57,8 @@ def compare(
 
     check_means()
     chosen, wanted = names(methods), parse_seeds(seeds)
-    command = shlex.join(["nnrs", *repeating(sys.argv[1:])])
     measured = tuple(names(metrics or ""))
-    made = plan(chosen, wanted, given_options(options), measured, command=command, oracle=oracle)
+    made = plan(chosen, wanted, given_options(options), measured, command=this_command(), oracle=oracle)
     for sentence in reach(len(wanted), len(pairs_of(chosen))):
         note(sentence)
     carry_out(made, out, jobs=jobs, device=device, ray=ray)

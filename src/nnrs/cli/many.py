@@ -1,10 +1,12 @@
 """What commands that train many runs have in common: the options of `nnrs train`, and the page at the end."""
 
 import inspect
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
@@ -15,6 +17,10 @@ from nnrs.errors import ConfigError
 if TYPE_CHECKING:
     from nnrs.experiments.findings import Findings
 
+OutOption = Annotated[Path, typer.Option(help="The folder for runs and report; the same again continues.")]
+SeedsOption = Annotated[
+    str, typer.Option(metavar="1-8|1,3,7", help="Every method or row is trained with each of them.")
+]
 Command = TypeVar("Command", bound=Callable[..., None])
 WIDTH = 130
 ONE_RUN = ("context", "out", "method", "seed", "seeds", "resume", "previous", "device", "tensorboard", "json")
@@ -51,6 +57,11 @@ def names(text: str) -> list[str]:
     ['mle', 'ss']
     """
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def this_command() -> str:
+    """The command that is being carried out, for whoever repeats it."""
+    return shlex.join(["nnrs", *repeating(sys.argv[1:])])
 
 
 def repeating(words: list[str]) -> list[str]:

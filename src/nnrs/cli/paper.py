@@ -1,7 +1,5 @@
 """`nnrs paper`: the paper's tables and figures by name, with ours beside the printed values."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,12 +7,14 @@ import typer
 
 from nnrs.cli.grid import JobsOption, RayOption
 from nnrs.cli.many import (
+    OutOption,
+    SeedsOption,
     check_means,
     given_options,
     names,
     print_findings,
     print_wide,
-    repeating,
+    this_command,
     with_train_options,
     write_page,
 )
@@ -29,16 +29,14 @@ FORMATS = ("table", "csv", "json")
 @with_train_options("model", "schedule", "prediction_rate", "neighbor_rate", "config")  # the tables say them
 def paper(
     what: Annotated[str, typer.Argument(metavar="table1|table2|table3|figures", help="Of the paper.")],
-    out: Annotated[Path, typer.Option(help="The folder for runs and report; the same again continues.")],
+    out: OutOption,
     data: Annotated[
         Path | None, typer.Option(help="The folder that holds the texts, each in a folder of its name.")
     ] = None,
     corpus: Annotated[
         str | None, typer.Option(help="Names, with commas. [default: of wikitext-2, ptb what --data holds]")
     ] = None,
-    seeds: Annotated[
-        str, typer.Option(metavar="1-8|1,3,7", help="Every row is trained with each of them.")
-    ] = "1",
+    seeds: SeedsOption = "1",
     pilot: Annotated[
         bool, typer.Option("--pilot", help="The same rows on a small text of ours, in minutes on two cores.")
     ] = False,
@@ -63,13 +61,12 @@ def paper(
     if pilot == (data is not None) or (pilot and corpus):
         raise ConfigError("name the folder of the texts with --data, or use --pilot, which brings its own.")
     corpora = pilot_corpora() if data is None else find_corpora(data, names(corpus or ""))
-    command = shlex.join(["nnrs", *repeating(sys.argv[1:])])
     wanted = given_options(options)
     if not pilot and "vectors" not in wanted:
         note(
             "neighbors come from the training text; for the paper's, name a file of GoogleNews with --vectors"
         )
-    made = plan(what, corpora, wanted, parse_seeds(seeds), command=command, pilot=pilot)
+    made = plan(what, corpora, wanted, parse_seeds(seeds), command=this_command(), pilot=pilot)
     carry_out(made, out, jobs=jobs, device=device, ray=ray)
     results = collect(out)
     _print(what, results, format, out)
@@ -80,6 +77,7 @@ def paper(
 
 def _print(what: str, results: "list[Result]", format: str, out: Path) -> None:
     from nnrs.experiments import replication, text_tables
+    from nnrs.experiments.table import as_csv
 
     if what == "figures":
         from nnrs.experiments.paper_figures import write_figures
@@ -94,4 +92,4 @@ def _print(what: str, results: "list[Result]", format: str, out: Path) -> None:
             print_wide(one.title, one.columns, one.rows, lines=True)
         return
     lines = replication.table1_lines(results) if perplexities else text_tables.text_lines(what, results)
-    print_json(lines) if format == "json" else typer.echo(replication.as_csv(lines), nl=False)
+    print_json(lines) if format == "json" else typer.echo(as_csv(lines, lines[0] if lines else ()), nl=False)

@@ -27,7 +27,7 @@ def results(
     from nnrs.errors import ConfigError
     from nnrs.experiments.markdown import as_markdown
     from nnrs.experiments.store import collect
-    from nnrs.experiments.table import as_csv
+    from nnrs.experiments.table import results_csv
     from nnrs.files import write_text
     from nnrs.registry import look_up
 
@@ -36,7 +36,7 @@ def results(
         raise ConfigError(f"{out} exists already and is not overwritten. Choose another --out.")
     found = [result for source in sources for result in collect(source)]
     if format == "csv":
-        text = as_csv(found)
+        text = results_csv(found)
     elif format == "md":
         text = as_markdown(found)
     elif format == "json":

@@ -1,8 +1,6 @@
 """Table 1 filled with results: ours beside the paper's, the best of each group chosen on validation."""
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -73,17 +71,6 @@ def table1_lines(results: Sequence[Result]) -> list[dict[str, Any]]:
     """The same as records: the columns of the paper's own table, then ours."""
     found = entries(results)
     return [_line(entry) for place in places(found) for entry in found if entry.group.place == place]
-
-
-def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Records as comma-separated values; what is not known stays empty."""
-    if not lines:
-        return ""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
 
 
 def places(found: Sequence[Entry]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nnrs.experiments.score_keys import ScoreKeys
@@ -30,15 +30,19 @@ def flat_row(result: Result, keys: ScoreKeys) -> dict[str, Any]:
     return {**row, "signature": record["signature"], "command": record["command"]}
 
 
-def as_csv(results: Sequence[Result]) -> str:
-    """The rows as CSV, with every column that any of them has."""
+def results_csv(results: Sequence[Result]) -> str:
+    """A row for each run, with every column that any of them has."""
     keys = ScoreKeys(results)
     rows = [flat_row(result, keys) for result in results]
     labels = dict.fromkeys(name for result in results for name in result.labels)
     measured = dict.fromkeys(name for row in rows for name in row if name not in ("signature", "command"))
-    columns = dict.fromkeys(["name", *labels, *measured, "signature", "command"])
+    return as_csv(rows, ["name", *labels, *measured, "signature", "command"])
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> str:
+    """Records as comma-separated values under these columns, each once; what is not known stays empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer = csv.DictWriter(text, dict.fromkeys(columns), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
