@@ -16,11 +16,18 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="The page. [default: report.html, in the folder where there is one]")
     ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="The perplexities as one picture, too.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Write the tables, plots and explorers of stored results as one HTML file that needs no network."""
+    from nnrs.experiments.store import collect
     from nnrs.report.page import write_report
+    from nnrs.report.picture import write_picture
 
+    if picture:
+        write_picture([result for source in sources for result in collect(source)], picture)
     in_folder = len(sources) == 1 and sources[0].is_dir()
     place = write_report(sources, out or (sources[0] / "report.html" if in_folder else Path("report.html")))
     if json:

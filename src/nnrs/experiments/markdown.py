@@ -1,6 +1,6 @@
 """Results as a Markdown table: a column for each setting, a row for each thing that was measured of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from nnrs.experiments.groups import Group, grouped
 from nnrs.experiments.store import Result
@@ -17,7 +17,7 @@ RATES = {
 def as_markdown(results: Sequence[Result]) -> str:
     """Means over the seeds, each with half the width of its 95% t interval, and which end is the better one."""
     groups = grouped(results)
-    names = [_name(group, groups) for group in groups]
+    names = [name_among(group, groups) for group in groups]
     lines = [["", "better", *names], ["---"] * (len(groups) + 2)]
     lines.append(["seeds", "", *(_listed(group.seeds) for group in groups)])
     for label, (kind, source) in RATES.items():
@@ -34,7 +34,7 @@ def as_markdown(results: Sequence[Result]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _name(group: Group, groups: Iterable[Group]) -> str:
+def name_among(group: Group, groups: Sequence[Group]) -> str:
     """The labels in which it differs from others."""
     apart = [
         value for name, value in group.labels.items() if len({other.labels.get(name) for other in groups}) > 1

@@ -1,0 +1,96 @@
+"""The main result as one picture: perplexities by setting, with their seeds and intervals."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from nnrs.errors import ConfigError, DataError, RunError
+from nnrs.experiments.groups import Group, grouped
+from nnrs.experiments.markdown import name_among
+from nnrs.experiments.store import Result
+from nnrs.files import write_text
+from nnrs.metrics.contrasts import t_interval
+from nnrs.report.figures import SCHEMA, Spec
+
+# What is drawn where it was measured, beside the test perplexity itself.
+PANELS = {
+    "ppl-decile10|test": "in the rarest tenth of the text",
+    "ppl-own-noise30|test": "after a history with 30 % own words",
+}
+MARK = "<!-- nnrs picture -->"
+
+
+def write_picture(results: Sequence[Result], out: Path) -> None:
+    """Draw the settings side by side as SVG. A picture that was there is made anew; any other file is left alone."""
+    if out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace"):
+        raise RunError(f"{out} exists and is no picture of ours. Choose another name.")
+    try:
+        import vl_convert
+    except ImportError:
+        raise ConfigError("the picture needs vl-convert: pip install 'nnrs[report]'.") from None
+    write_text(out, vl_convert.vegalite_to_svg(picture(results)) + MARK + "\n")
+
+
+def picture(results: Sequence[Result]) -> Spec:
+    """As a Vega-Lite specification: a panel for each perplexity, a line for each setting, the best at the top."""
+    groups = sorted(grouped(results), key=lambda group: group.perplexity("test").mean)
+    if not groups:
+        raise DataError("no finished run to draw. Finish one first.")
+    names = [name_among(group, groups) for group in groups]
+    panels = [_panel("test perplexity", names, [_test(group) for group in groups])]
+    for key, title in PANELS.items():
+        values = [list(group.scores.get(key, {}).values()) for group in groups]
+        if all(values):
+            panels.append(_panel(title, names, values, labelled=False))
+    return {
+        "$schema": SCHEMA,
+        "background": "white",
+        "padding": 10,
+        "title": {"text": _title(groups), "anchor": "start", "fontSize": 13, "fontWeight": "normal"},
+        "hconcat": panels,
+        "config": {"view": {"stroke": None}, "axis": {"grid": False}, "font": "sans-serif"},
+    }
+
+
+def _title(groups: Sequence[Group]) -> str:
+    texts = ", ".join(dict.fromkeys(group.results[0].corpus for group in groups))
+    seeds = sorted({len(group.seeds) for group in groups})
+    counts = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    runs = f"{counts} seed{'s' if seeds[-1] > 1 else ''} (light), mean and 95 % interval (dark)"
+    return f"Perplexity on {texts}, lower is better: {runs}"
+
+
+def _test(group: Group) -> list[float]:
+    return [result.record["test_perplexity"] for result in group.results]
+
+
+def _panel(
+    title: str, names: Sequence[str], values: Iterable[Sequence[float]], labelled: bool = True
+) -> Spec:
+    means, seeds = [], []
+    for name, each in zip(names, values, strict=True):
+        mean = sum(each) / len(each)
+        low, high = t_interval(each) or (mean, mean)
+        means.append({"name": name, "mean": mean, "low": low, "high": high})
+        seeds += [{"name": name, "value": value} for value in each]
+    axis = None if not labelled else {"labelFontSize": 12, "ticks": False, "domain": False, "title": None}
+    y = {"field": "name", "type": "nominal", "sort": list(names), "axis": axis}
+    return {
+        "width": 210,
+        "height": {"step": 22},
+        "layer": [
+            _layer(seeds, "value", title, y, {"type": "tick", "thickness": 2, "color": "#9ecae1"}),
+            _layer(means, "low", title, y, {"type": "rule", "color": "#08519c"}, {"x2": {"field": "high"}}),
+            _layer(
+                means, "mean", title, y, {"type": "point", "filled": True, "size": 60, "color": "#08519c"}
+            ),
+        ],
+    }
+
+
+def _layer(
+    rows: list[dict[str, Any]], field: str, title: str, y: Spec, mark: Spec, more: Spec | None = None
+) -> Spec:
+    scale = {"zero": False, "nice": True, "padding": 6}
+    x = {"field": field, "type": "quantitative", "scale": scale, "title": title, "axis": {"tickCount": 4}}
+    return {"data": {"values": rows}, "mark": mark, "encoding": {"x": x, "y": y, **(more or {})}}

@@ -1,0 +1,81 @@
+"""The main result as a picture: what it shows are the results, best first."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nnrs.errors import DataError, RunError
+from nnrs.experiments.store import Result, collect
+from nnrs.metrics.contrasts import t_interval
+from nnrs.report.picture import picture, write_picture
+
+ROOT = Path(__file__).parents[2]
+
+
+def result(method, seed, test, own=None):
+    tail = f"split:test|data:toy|seed:{seed}|v:1"
+    scores = [] if own is None else [{"value": own, "signature": f"ppl-own-noise30|{tail}"}]
+    return Result(
+        {
+            "labels": {"method": method},
+            "seed": seed,
+            "names": {"corpus": "toy", "vectors": None},
+            "signature": f"ppl|{tail}",
+            "group": method,
+            "test_perplexity": test,
+            "scores": scores,
+        }
+    )
+
+
+def values_of(panel, field):
+    rows = [row for layer in panel["layer"] for row in layer["data"]["values"] if field in row]
+    return [(row["name"], row[field]) for row in rows]
+
+
+def test_settings_stand_best_first_with_their_seeds_and_intervals():
+    worse, better = [3.0, 5.0], [2.0, 2.5]
+    results = [result("<b>", seed, value, 9.0) for seed, value in enumerate(worse)]
+    results += [result("ss", seed, value, 8.0 + seed) for seed, value in enumerate(better)]
+    made = picture(results)
+    test, own = made["hconcat"]
+    assert test["layer"][0]["encoding"]["y"]["sort"] == ["ss", "<b>"]
+    assert values_of(test, "value") == [("ss", 2.0), ("ss", 2.5), ("<b>", 3.0), ("<b>", 5.0)]
+    low, high = t_interval(worse)
+    assert ("<b>", pytest.approx(low)) in values_of(test, "low")
+    assert ("<b>", pytest.approx(high)) in values_of(test, "high")
+    assert ("ss", 8.5) in values_of(own, "mean")
+    assert "toy" in made["title"]["text"]
+
+
+def test_a_panel_is_drawn_only_where_every_setting_was_measured():
+    assert len(picture([result("mle", 1, 3.0), result("ss", 1, 2.0, 8.0)])["hconcat"]) == 1
+
+
+def test_a_file_of_ones_own_is_left_alone_and_a_picture_of_ours_is_made_anew(tmp_path):
+    results, mine, ours = [result("<b>", 1, 3.0)], tmp_path / "mine.svg", tmp_path / "ours.svg"
+    mine.write_text("<svg/>")
+    with pytest.raises(RunError, match="no picture of ours"):
+        write_picture(results, mine)
+    assert mine.read_text() == "<svg/>"
+    for _ in range(2):
+        write_picture(results, ours)
+    drawn = ours.read_text()
+    assert drawn.startswith("<svg")
+    assert "&lt;b&gt;" in drawn
+    assert "<b>" not in drawn
+    with pytest.raises(DataError, match="no finished run"):
+        write_picture([], tmp_path / "none.svg")
+
+
+def test_the_picture_in_the_readme_is_that_of_the_records(tmp_path):
+    write_picture(collect(ROOT / "results" / "ptb-methods.jsonl"), tmp_path / "again.svg")
+    shown = (ROOT / "docs" / "images" / "ptb-methods.svg").read_text(encoding="utf-8")
+    texts = [re.findall(r"<text[^>]*>([^<]*)", svg) for svg in (shown, (tmp_path / "again.svg").read_text())]
+    marks = [
+        re.findall(r"translate\(([0-9.,]+)\)", svg) for svg in (shown, (tmp_path / "again.svg").read_text())
+    ]
+    assert texts[0] == texts[1]
+    assert marks[0] == marks[1]
+    assert len(marks[0]) > 24
