@@ -65,7 +65,7 @@ def compare(
     results = collect(out)
     found, page = findings(results), write_page(out)
     if json:
-        print_json({"title": made.title, **found.as_dict(), "report": str(page)})
+        print_json({"title": made.title, **found.as_dict(), "report": str(page) if page else None})
         return
     _print_groups(grouped(results), made.title)
     _print_contrasts(found)

@@ -45,7 +45,7 @@ def demo(
     from nnrs.grid_directory import GridDirectory
     from nnrs.report.page import write_report
 
-    check_means()
+    check_means(drawing=True)
     open_corpus(data)  # refused before there is a folder
     plan = demo_plan(data, epochs)
     folder = out or free_folder(plan)

@@ -80,13 +80,20 @@ def _without_folders(word: str) -> str:
     return f"{option}{sign}{Path(value).name or Path(value).resolve().name}"
 
 
-def check_means() -> None:
-    """Refuse before anything is trained where the page or the statistics could not be made in the end."""
-    missing = [module for module in ("scipy", "vl_convert") if find_spec(module) is None]
+def check_means(*, drawing: bool = False) -> None:
+    """Refuse before anything is trained where the statistics, or a drawing that is the point, could not be made."""
+    needed = ("scipy", "vl_convert") if drawing else ("scipy",)
+    missing = [module for module in needed if find_spec(module) is None]
     if missing:
         raise ConfigError(
             f"statistics and the page need {' and '.join(missing)}: pip install 'nnrs[report]'."
         )
+    if not _can_draw():
+        note("there will be no page: it needs vl-convert-python (pip install 'nnrs[report]')")
+
+
+def _can_draw() -> bool:
+    return find_spec("vl_convert") is not None
 
 
 def print_wide(
@@ -106,11 +113,14 @@ def print_findings(found: "Findings") -> None:
         typer.echo(f"- {sentence}")
 
 
-def write_page(out: Path) -> Path:
-    """The page of a grid's folder, in it."""
+def write_page(out: Path) -> Path | None:
+    """The page of a grid's folder, in it; none where it cannot be made."""
     from nnrs.grid_directory import GridDirectory
     from nnrs.report.page import write_report
 
+    if not _can_draw():
+        note(f"no page here. Where the extra is installed: nnrs report {out}")
+        return None
     page = write_report([out], GridDirectory(out).report_path)
     note(f"report to open: {page}")
     return page

@@ -57,7 +57,7 @@ def paper(
 
     look_up(PLAN_OF, what, "table")
     look_up(dict.fromkeys(FORMATS), format, "format")
-    check_means()
+    check_means(drawing=what == "figures")
     if pilot == (data is not None) or (pilot and corpus):
         raise ConfigError("name the folder of the texts with --data, or use --pilot, which brings its own.")
     corpora = pilot_corpora() if data is None else find_corpora(data, names(corpus or ""))
