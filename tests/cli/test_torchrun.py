@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from nnrs.cli.interrupt import Interruptible
 from nnrs.cli.torchrun import _own_device
 from nnrs.errors import ConfigError
 from nnrs.experiments import run as runs
@@ -45,15 +47,16 @@ def torchrun(environment):
     yield start
     for process in started:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            for pid in (*processes_of(process).values(), process.pid):
+                os.kill(pid, signal.SIGKILL)
         process.communicate()
 
 
-def process_of(launcher, rank):
-    """The process that torchrun has given this rank."""
+def processes_of(launcher):
+    """The processes that torchrun has started, each in a session of its own, by rank."""
     children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
-    marked = [pid for pid in children if f"\0RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text()]
-    return int(marked[0])
+    environments = {int(pid): Path(f"/proc/{pid}/environ").read_text() for pid in children}
+    return {re.search(r"\0RANK=(\d+)\0", text)[1]: pid for pid, text in environments.items()}
 
 
 def wait_for_epochs(launcher, run, count):
@@ -87,16 +90,15 @@ def test_a_run_of_two_processes_outlives_a_kill_and_a_ctrl_c_and_ends_as_that_of
 
     launcher = torchrun("train", *options, "--out", out)
     wait_for_epochs(launcher, out, 1)
-    os.kill(process_of(launcher, rank=1), signal.SIGKILL)
+    os.kill(processes_of(launcher)["1"], signal.SIGKILL)
     stdout, stderr = launcher.communicate(timeout=100)
     assert (launcher.returncode, stdout) == (1, "")
-    told = [line for line in ours(stderr) if not line.startswith("epoch")]
-    assert told[-1].startswith("error: another process of this run has ended, and so does this one.")
-    assert sum(line.startswith("error:") for line in told) == 1
+    [error] = [line for line in ours(stderr) if line.startswith("error:")]
+    assert error.startswith("error: another process of this run has ended, and so does this one.")
 
     launcher = torchrun("train", "--out", out, "--resume")
     wait_for_epochs(launcher, out, 2)
-    os.killpg(launcher.pid, signal.SIGINT)  # as a terminal does; torchrun then passes it on as well
+    os.killpg(launcher.pid, signal.SIGINT)  # as a terminal does; torchrun passes it on
     stdout, stderr = launcher.communicate(timeout=100)
     tensors, state = RunDirectory(out).checkpoint()
     where = f"in epoch 2 after window {state['window']}"
@@ -116,6 +118,15 @@ def test_a_run_of_two_processes_outlives_a_kill_and_a_ctrl_c_and_ends_as_that_of
     assert_alike(out, whole)
     summary, expected = json.loads(done.stdout), RunDirectory(whole).summary()
     assert math.isclose(summary["test_perplexity"], expected["test_perplexity"], rel_tol=CLOSE)
+
+
+@pytest.mark.parametrize(("speaks", "told"), [(True, "stopping after this window\n"), (False, "")])
+def test_a_process_of_several_hears_the_first_signal_and_no_other(speaks, told, capsys):
+    with Interruptible(several=True, speaks=speaks) as interruption:
+        for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):  # none of them stops it
+            signal.raise_signal(number)
+            assert interruption.asked()
+    assert capsys.readouterr() == ("", told)
 
 
 def test_an_error_that_all_processes_meet_is_told_once(torchrun, text, tiny, tmp_path):

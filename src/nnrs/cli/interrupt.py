@@ -10,8 +10,8 @@ import typer
 class Interruptible:
     """While the context lasts, the first signal only sets a flag that the run looks at between windows.
 
-    Of several processes only one speaks, and none listens twice: torchrun passes on what they have heard from the
-    terminal already, and ends those that have not ended half a minute later.
+    Of several processes only one speaks, and none listens twice: torchrun passes on what they may have heard already,
+    tells them once more when the first of them ends, and ends what is left half a minute later.
     """
 
     def __init__(self, *, several: bool = False, speaks: bool = True) -> None:
