@@ -12,6 +12,7 @@ def test_results_of_a_run_as_csv_json_and_lines(nnrs_each, finished, tmp_path):
             "csv": ["results", finished],
             "json": ["results", finished, "--format", "json"],
             "jsonl": ["results", finished, "--format", "jsonl", "--out", lines],
+            "md": ["results", finished, "--format", "md"],
         }
     )
     assert {item.returncode for item in done.values()} == {0}, done
@@ -20,6 +21,7 @@ def test_results_of_a_run_as_csv_json_and_lines(nnrs_each, finished, tmp_path):
     assert json.loads(lines.read_text()) == record
     summary = json.loads((finished.parent / "stdout.json").read_text())
     assert float(row["test_perplexity"]) == record["test_perplexity"] == summary["test_perplexity"]
+    assert f"| perplexity, test | lower | {record['test_perplexity']:.2f} |" in done["md"].stdout
     assert row["method"] == record["labels"]["method"] == "ss-nnrs"
     assert row["command"] == record["command"]
 
@@ -30,6 +32,7 @@ def test_what_cannot_be_given_is_said_in_one_line(nnrs_each, finished, tmp_path)
     refused = {
         "existing": (["results", finished, "--out", there], "exists already and is not overwritten"),
         "format": (["results", finished, "--format", "cvs"], "unknown format 'cvs'. Did you mean 'csv'"),
+        "table": (["results", finished, "--format", "table1"], "none of these results stands in table1"),
         "nothing": (["results", tmp_path], "is not a run directory"),
     }
     done = nnrs_each({name: words for name, (words, _) in refused.items()})

@@ -14,7 +14,7 @@ from nnrs.experiments.paper_figures import curves, write_figures
 from nnrs.experiments.prepare import Shelf
 from nnrs.experiments.replication import entries, table1, table1_lines
 from nnrs.experiments.store import Result, collect
-from nnrs.experiments.table import as_csv
+from nnrs.experiments.table import lines_csv
 from nnrs.experiments.text_tables import text_lines, text_table
 from nnrs.experiments.work import Place, work_on
 from nnrs.grid_directory import GridDirectory
@@ -113,7 +113,7 @@ def test_rows_differ_where_their_settings_do(results):
 
 def test_the_csv_begins_with_the_columns_of_the_papers_own_and_goes_on_with_ours(results):
     lines = table1_lines(results)
-    text = as_csv(lines, lines[0])
+    text = lines_csv(lines)
     made = list(csv.DictReader(text.splitlines()))
     theirs = list(printed("table1_perplexity")[0])
     assert list(made[0])[: len(theirs)] == theirs

@@ -77,7 +77,7 @@ def paper(
 
 def _print(what: str, results: "list[Result]", format: str, out: Path) -> None:
     from nnrs.experiments import replication, text_tables
-    from nnrs.experiments.table import as_csv
+    from nnrs.experiments.table import lines_csv
 
     if what == "figures":
         from nnrs.experiments.paper_figures import write_figures
@@ -92,4 +92,4 @@ def _print(what: str, results: "list[Result]", format: str, out: Path) -> None:
             print_wide(one.title, one.columns, one.rows, lines=True)
         return
     lines = replication.table1_lines(results) if perplexities else text_tables.text_lines(what, results)
-    print_json(lines) if format == "json" else typer.echo(as_csv(lines, lines[0] if lines else ()), nl=False)
+    print_json(lines) if format == "json" else typer.echo(lines_csv(lines), nl=False)

@@ -1,11 +1,13 @@
 """`nnrs results`: stored results as a table for a spreadsheet, pandas or DuckDB."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-FORMATS = ("csv", "json", "jsonl", "md")
+if TYPE_CHECKING:
+    from nnrs.experiments.store import Result
 
 
 def results(
@@ -16,34 +18,55 @@ def results(
     format: Annotated[
         str,
         typer.Option(
-            help="csv: a row for each run; json, jsonl: all that is known of it; md: means over seeds, as Markdown."
+            help="csv: a row for each run; json, jsonl: all that is known of it; md: means over seeds, as Markdown; "
+            "table1, table2, table3: the paper's tables with ours beside them, as CSV."
         ),
     ] = "csv",
     out: Annotated[Path | None, typer.Option(help="A file, instead of standard output.")] = None,
 ) -> None:
     """All results of finished runs, without their models."""
-    import json
-
     from nnrs.errors import ConfigError
-    from nnrs.experiments.markdown import as_markdown
     from nnrs.experiments.store import collect
-    from nnrs.experiments.table import results_csv
     from nnrs.files import write_text
     from nnrs.registry import look_up
 
-    look_up(dict.fromkeys(FORMATS), format, "format")
+    write = look_up(_formats(), format, "format")
     if out and out.exists():
         raise ConfigError(f"{out} exists already and is not overwritten. Choose another --out.")
-    found = [result for source in sources for result in collect(source)]
-    if format == "csv":
-        text = results_csv(found)
-    elif format == "md":
-        text = as_markdown(found)
-    elif format == "json":
-        text = json.dumps([result.record for result in found], ensure_ascii=False, indent=2) + "\n"
-    else:
-        text = "".join(json.dumps(result.record, ensure_ascii=False) + "\n" for result in found)
+    text = write([result for source in sources for result in collect(source)])
     if not out:
         typer.echo(text, nl=False)
         return
     write_text(out, text)
+
+
+def _formats() -> "dict[str, Callable[[Sequence[Result]], str]]":
+    """How results are written, by name."""
+    import json
+
+    from nnrs.experiments.markdown import as_markdown
+    from nnrs.experiments.replication import table1_lines
+    from nnrs.experiments.table import results_csv
+    from nnrs.experiments.text_tables import text_lines
+
+    def line(record: Any, indent: int | None = None) -> str:
+        return json.dumps(record, ensure_ascii=False, indent=indent)
+
+    return {
+        "csv": results_csv,
+        "json": lambda found: line([result.record for result in found], indent=2) + "\n",
+        "jsonl": lambda found: "".join(f"{line(result.record)}\n" for result in found),
+        "md": as_markdown,
+        "table1": lambda found: _table("table1", table1_lines(found)),
+        "table2": lambda found: _table("table2", text_lines("table2", found)),
+        "table3": lambda found: _table("table3", text_lines("table3", found)),
+    }
+
+
+def _table(name: str, lines: Sequence[dict[str, Any]]) -> str:
+    from nnrs.errors import DataError
+    from nnrs.experiments.table import lines_csv
+
+    if not lines:
+        raise DataError(f"none of these results stands in {name}. `nnrs paper {name}` makes such results.")
+    return lines_csv(lines)

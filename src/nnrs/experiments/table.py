@@ -46,3 +46,8 @@ def as_csv(rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def lines_csv(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Records that have the same columns as CSV; nothing where there are none."""
+    return as_csv(lines, lines[0]) if lines else ""
