@@ -81,6 +81,7 @@ def test_a_folder_is_made_and_one_that_holds_something_else_is_refused(tmp_path)
         GridDirectory(tmp_path / "other").opened(),
     ):
         pass
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
 
 
 def test_a_damaged_plan_is_named(grid):

@@ -80,15 +80,19 @@ class GridDirectory:
         """
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+        self._refuse_others()  # before anything is left in it
         with locked(self.path / ".lock"):
-            with explained(self.path):
-                others = [path.name for path in self.path.iterdir() if not path.name.startswith(".")]
-            if others and "plan.json" not in others:
-                raise RunError(
-                    f"{self.path} holds {sorted(others)[0]} and no plan.json: it is no grid's folder. "
-                    "Choose another --out."
-                )
+            self._refuse_others()
             yield
+
+    def _refuse_others(self) -> None:
+        with explained(self.path):
+            others = [path.name for path in self.path.iterdir() if not path.name.startswith(".")]
+        if others and "plan.json" not in others:
+            raise RunError(
+                f"{self.path} holds {sorted(others)[0]} and no plan.json: it is no grid's folder. "
+                "Choose another --out."
+            )
 
     def claim(self, name: str) -> Claim | None:
         """The right to work on a cell, or None where another process has it."""
