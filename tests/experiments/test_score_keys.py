@@ -24,7 +24,7 @@ def run(seed, *heads, version="1.0", scored="1.0", corpus="ptb", **more):
 
 def keys_of(*runs):
     keys = ScoreKeys(runs)
-    return [[keys.key(run, score["signature"]) for score in run.scores] for run in runs]
+    return [[key for key, _ in keys.named(run)] for run in runs]
 
 
 def test_scores_that_were_made_alike_have_the_plain_key():

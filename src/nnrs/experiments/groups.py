@@ -81,8 +81,8 @@ class Group:
         """The scores by key and seed; seeds whose scores were made in different ways are under different keys."""
         found: dict[str, dict[int, Json]] = {}
         for result in self.results:
-            for score in result.scores:
-                found.setdefault(self.keys.key(result, score["signature"]), {})[result.seed] = score
+            for key, score in self.keys.named(result):
+                found.setdefault(key, {})[result.seed] = score
         return found
 
     @cached_property

@@ -1,12 +1,13 @@
 """What scores of several runs are called, so that none is taken for another that was made in another way."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
 from nnrs.experiments.store import Result, signature_parts
 from nnrs.policies.methods import METHODS
+from nnrs.run_directory import Json
 
 COUNTING = ("wmd", "self-wmd")  # metrics whose n is an outcome: how many sentences could be compared
 
@@ -32,7 +33,7 @@ class ScoreKeys:
         made: dict[Made, None] = {}
         counts = set()  # whose n tells scores of one run apart: there it is no outcome
         for result in results:
-            own = [_made(result, signature) for signature in _signatures(result)]
+            own = list(map(_reader(result), _signatures(result)))
             made.update(dict.fromkeys(own))
             alike = Counter((_base(one.head), _parts(one)) for one in dict.fromkeys(own) if _counts(one.head))
             counts |= {(result.corpus, base) for (base, _), times in alike.items() if times > 1}
@@ -43,9 +44,11 @@ class ScoreKeys:
         for place, ways in members.items():
             self._keys |= _named(place[1], {one: _parts(one, counted=place in counts) for one in ways})
 
-    def key(self, result: Result, signature: str) -> str:
-        """What one of the scores is called."""
-        return self._keys[_made(result, signature)]
+    def named(self, result: Result) -> Iterator[tuple[str, Json]]:
+        """The scores of one of these results, each under its key."""
+        made = _reader(result)
+        for score in result.scores:
+            yield self._keys[made(score["signature"])], score
 
 
 def version_of(signature: str) -> str:
@@ -66,12 +69,18 @@ def _signatures(result: Result) -> Iterator[str]:
         yield score["signature"]
 
 
-def _made(result: Result, signature: str) -> Made:
-    head, _, run = signature.partition("|data:")
-    version, request = version_of(run), result.record.get("request")
-    if version == version_of(str(result.record["signature"])):
-        version = ""
-    return Made(result.corpus, head, version, request["sentences"] if request and _counts(head) else None)
+def _reader(result: Result) -> Callable[[str], Made]:
+    """What says of a signature of this result how its score was made; what the result is, is looked up once."""
+    corpus, request = result.corpus, result.record.get("request")
+    own = version_of(str(result.record["signature"]))
+    sentences = request["sentences"] if request else None
+
+    def made(signature: str) -> Made:
+        head, _, run = signature.partition("|data:")
+        version = "" if run.endswith(f"|v:{own}") else version_of(run)
+        return Made(corpus, head, version, sentences if _counts(head) else None)
+
+    return made
 
 
 @cache  # the beginnings are few, however many runs there are

@@ -25,7 +25,7 @@ def flat_row(result: Result, keys: ScoreKeys) -> dict[str, Any]:
         row[name] = record[name]
     for kind in ("dose", "effective"):
         row |= {f"{kind}_{name}": value for name, value in record[kind].items()}
-    row |= {keys.key(result, score["signature"]): score["value"] for score in result.scores}
+    row |= {key: score["value"] for key, score in keys.named(result)}
     row["train_seconds"] = record["timing"]["train_seconds"]
     return {**row, "signature": record["signature"], "command": record["command"]}
 
