@@ -29,8 +29,7 @@ def table():
 
 
 def scored(model, ids, table, **settings):
-    replaceable = torch.ones(VOCAB, dtype=torch.bool)
-    given = {"rates": [0.4], "proposal": table, "replaceable": replaceable, "streams": 2, **settings}
+    given = {"rates": [0.4], "proposal": table, "streams": 2, **settings}
     return noised_nats(model, ids, eos_id=0, **given)[0]
 
 
@@ -72,9 +71,17 @@ def test_proposals_stand_in_the_history_and_the_targets_stay(model, ids, table):
 
 
 def test_words_that_are_not_replaceable_stay(model, ids, table):
-    nothing = torch.zeros(VOCAB, dtype=torch.bool)
-    plain = rows_by_hand(model, ids, lambda row, inputs: inputs)
-    torch.testing.assert_close(scored(model, ids, table, replaceable=nothing, rates=[1.0]), plain)
+    vectors = Random(4, Stream.TEXT).uniform(VOCAB, 6) - 0.5
+    two = NeighborTable.from_vectors(
+        vectors, k=1, protected=range(VOCAB - 2)
+    )  # all but the last two words stay
+
+    def noisy(row, inputs):
+        first, second = VOCAB - 2, VOCAB - 1
+        return torch.where(inputs == first, second, torch.where(inputs == second, first, inputs))
+
+    expected = rows_by_hand(model, ids, noisy)
+    torch.testing.assert_close(scored(model, ids, two, rates=[1.0]), expected)
 
 
 @torch.no_grad()
@@ -99,9 +106,9 @@ def test_the_noise_is_the_same_for_every_model_and_another_for_another_seed(mode
 
 
 def test_rates_side_by_side_are_the_same_as_each_alone(model, ids, table):
-    rates, replaceable = [0.0, 0.3, 0.8], torch.ones(VOCAB, dtype=torch.bool)
+    rates = [0.0, 0.3, 0.8]
     for proposal in (table, None):
-        settings = {"proposal": proposal, "replaceable": replaceable, "streams": 2}
+        settings = {"proposal": proposal, "streams": 2}
         together = noised_nats(model, ids, eos_id=0, rates=rates, **settings)
         alone = [scored(model, ids, None, rates=[rate], **settings) for rate in rates]
         torch.testing.assert_close(together, torch.stack(alone))
@@ -111,3 +118,15 @@ def test_rates_side_by_side_are_the_same_as_each_alone(model, ids, table):
 def test_a_rate_that_is_no_probability_is_refused(model, ids, table):
     with pytest.raises(ConfigError, match="probabilities"):
         scored(model, ids, table, rates=[0.2, 1.5])
+
+
+def test_the_logits_of_one_rate_are_in_memory_at_a_time(model, ids, table, monkeypatch):
+    """Of five rates and two streams: two rows of a window, or ten of one step where the words are the model's own."""
+    positions, real = [], model.head
+    monkeypatch.setattr(
+        model, "head", lambda hidden: positions.append(hidden[..., 0].numel()) or real(hidden)
+    )
+    for proposal, most in ((table, 2 * LENGTH), (None, 10)):
+        scored(model, ids, table, proposal=proposal, rates=[0.1, 0.2, 0.3, 0.4, 0.5])
+        assert max(positions) == most
+        positions.clear()

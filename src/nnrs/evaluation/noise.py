@@ -28,7 +28,6 @@ def noised_nats(
     eos_id: int,
     rates: Sequence[float],
     proposal: Proposal | None,
-    replaceable: Bool[Tensor, " vocab"],
     temperature: float = 1.0,
     streams: int = 20,
     seed: int = 0,
@@ -51,18 +50,16 @@ def noised_nats(
     state, last, first = model.init_state(len(rates) * streams), None, 0
     for step, window in enumerate(windows):
         chosen, drawn = Random(seed, Stream.DRAWS, step, device=device).uniform(2, *window.inputs.shape)
-        noisy, gold = chosen < wanted, window.inputs
+        noisy, gold, targets = chosen < wanted, window.inputs, window.targets
         if proposal is None:
-            side_by_side = (_repeated(gold, rates), noisy.flatten(0, 1), _repeated(drawn, rates))
-            logits, state, last = _on_its_own(model, *side_by_side, state, last)
+            side_by_side = _repeated(gold, rates), _repeated(targets, rates), _repeated(drawn, rates)
+            losses, state, last = _on_its_own(model, *side_by_side, noisy.flatten(0, 1), state, last)
         else:
-            noisy = noisy & replaceable[gold] & proposal.replaceable[gold]
+            noisy = noisy & proposal.replaceable[gold]
             inputs = torch.where(noisy, proposal.draw(gold, drawn, temperature), gold)
-            logits, state = model(inputs.flatten(0, 1), state)
-        targets = _repeated(window.targets, rates)
-        losses = F.cross_entropy(
-            logits.transpose(1, 2).float(), targets, ignore_index=IGNORED, reduction="none"
-        )
+            hidden, state = model.encode(model.embed(inputs.flatten(0, 1)), state, None)
+            # One rate after the other: the logits of all would take as many times the memory.
+            losses = torch.cat([_losses(model.head(part), targets) for part in hidden.chunk(len(rates))])
         after = first + gold.shape[1]
         nats[:, :, first:after] = losses.view(len(rates), streams, -1)
         first = after
@@ -76,22 +73,32 @@ def _repeated(rows: Shaped[Tensor, "batch time"], rates: Sequence[float]) -> Sha
     return rows.repeat(len(rates), 1)
 
 
+def _losses(
+    logits: Float[Tensor, "batch time vocab"], targets: Int[Tensor, "batch time"]
+) -> Float[Tensor, "batch time"]:
+    flat = F.cross_entropy(
+        logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED, reduction="none"
+    )
+    return flat.view(targets.shape)
+
+
 def _on_its_own(
     model: SequenceModel,
     gold: Int[Tensor, "batch time"],
-    noisy: Bool[Tensor, "batch time"],
+    targets: Int[Tensor, "batch time"],
     drawn: Float[Tensor, "batch time"],
+    noisy: Bool[Tensor, "batch time"],
     state: tuple[Tensor, ...],
     last: Float[Tensor, "batch vocab"] | None,
-) -> tuple[Float[Tensor, "batch time vocab"], tuple[Tensor, ...], Float[Tensor, "batch vocab"]]:
-    """Step by step, for what the model says depends on what it has said: logits, state and the last step's logits."""
-    steps = []
+) -> tuple[Float[Tensor, "batch time"], tuple[Tensor, ...], Float[Tensor, "batch vocab"]]:
+    """Step by step, for what the model says depends on what it has said: losses, state and the last step's logits."""
+    losses = []
     for step in range(gold.shape[1]):
         tokens = gold[:, step]
         if last is not None:
             tokens = torch.where(noisy[:, step], sample_tokens(last.float(), drawn[:, step]), tokens)
         logits, state = model(tokens.unsqueeze(1), state)
+        losses.append(_losses(logits, targets[:, step : step + 1]))
         last = logits[:, 0]
-        steps.append(last)
     assert last is not None  # a window has a step
-    return torch.stack(steps, dim=1), state, last
+    return torch.cat(losses, dim=1), state, last

@@ -108,15 +108,13 @@ def _noised(
     parts: Sequence[str],
 ) -> Iterator[Score]:
     """Of one kind of noise, all rates at once; the rate of 0, which is of no kind, beside the model's own words."""
-    device, own = subject.device, proposal is None
-    percents = (0, *NOISE_RATES) if own else NOISE_RATES
+    percents = NOISE_RATES if proposal else (0, *NOISE_RATES)
     rows = noised_nats(
         subject.loaded.model,
         subject.ids(split),
         eos_id=subject.vocabulary.eos_id,
         rates=[percent / 100 for percent in percents],
-        proposal=proposal.to(device) if proposal else None,
-        replaceable=torch.ones(len(subject.vocabulary), dtype=torch.bool, device=device),
+        proposal=proposal.to(subject.device) if proposal else None,
         temperature=temperature,
         streams=NOISE_STREAMS,
         seed=subject.request.seed,
