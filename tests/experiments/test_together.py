@@ -3,6 +3,7 @@
 import math
 import sys
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -30,10 +31,10 @@ CPU = torch.device("cpu")
 EPOCHS, WINDOWS = 3, 6  # 54 lines of 9 tokens in 8 rows: 60 columns, 10 at a time
 
 
-@pytest.fixture
-def text(tmp_path):
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
     """60 lines in which every word is frequent enough for a vector."""
-    path = tmp_path / "text.txt"
+    path = tmp_path_factory.mktemp("text") / "text.txt"
     lines = [" ".join(f"w{(start * 7 + step * step) % 30}" for step in range(8)) for start in range(60)]
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -77,12 +78,13 @@ def files(run):
     return {path.name: content(path) for path in run.iterdir() if path.name != "timing.jsonl"}
 
 
-@pytest.fixture
-def alone(tmp_path):
-    """`alone(config)`: the files of a run that was made by itself."""
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """`alone(config)`: the files of a run that was made by itself, once for all tests."""
 
+    @cache
     def make(config):
-        out = tmp_path / "alone" / f"seed-{config.seed}"
+        out = tmp_path_factory.mktemp("alone") / "run"
         assert start(config, out, CPU).finish() is not None
         return files(out)
 
@@ -222,7 +224,7 @@ def test_directories_appear_all_or_none(text, tmp_path, monkeypatch):
     with pytest.raises(RunError, match="the disk is full"):
         begin(seeds(text, 1, 2), tmp_path / "runs")
     assert seen == [False, False]
-    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+    assert not list(tmp_path.iterdir())
     begin(seeds(text, 1, 2), tmp_path / "runs")
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["seed-1", "seed-2"]
 
@@ -421,11 +423,13 @@ def test_a_fleet_is_scored_once_a_split_and_leaves_the_files_of_single_runs(text
     assert fleets == [[1, 2, 3]]
     tokens = [len(outcomes[0].run.parts.text.ids[split]) for split in ("valid", "test")]
     assert FleetInStep.scored == tokens
-    fleets.clear()
     for outcome in outcomes:
         assert outcome.summary == outcome.run.directory.summary()
         assert files(outcome.run.directory.path) == alone(outcome.run.parts.config)
-    assert fleets == [[1], [2], [3]]  # a single run is a fleet of one
+    fleets.clear()
+    start(config(text, seed=2), tmp_path / "single", CPU).finish()
+    assert fleets == [[2]]  # a single run is a fleet of one
+    assert files(tmp_path / "single") == files(outcomes[1].run.directory.path)
 
 
 @pytest.mark.parametrize("batched", [True, False], ids=["fleet", "alone"])

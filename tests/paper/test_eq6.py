@@ -65,7 +65,7 @@ def choices(granularity, rows, steps, windows, token=0, rates=None):
 @pytest.mark.parametrize("granularity", ["token", "position", "sequence"])
 def test_sources_are_chosen_as_often_as_the_two_rates_say(granularity):
     # neighbor γ(1 − ε/2) = 0.4·0.75 = 0.3; prediction ε(1 − γ/2) = 0.5·0.8 = 0.4
-    rows, steps, windows = 8, 10, 3000
+    rows, steps, windows = 60, 60, 500
     made = choices(granularity, rows, steps, windows)
     draws = windows * {"token": rows * steps, "position": steps, "sequence": rows}[granularity]
     for expected, mask in ((0.3, "takes_neighbor"), (0.4, "takes_prediction")):
