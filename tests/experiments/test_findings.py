@@ -288,6 +288,19 @@ def test_intervals_that_exclude_nothing_are_counted_against_chance_and_not_annou
     )
 
 
+def test_the_bleu_of_translations_is_compared():
+    runs = [
+        result(
+            method, seed, 2.0 + SHARED[seed - 1], scores={"bleu|test|greedy": 30.0 + shift + NOISE[seed - 1]}
+        )
+        for method, shift in (("mle", 0.0), ("ss", 1.0))
+        for seed in range(1, 7)
+    ]
+    [contrast] = findings(runs).others
+    assert (contrast.metric, contrast.verdict) == ("bleu|test|greedy", "better")
+    assert contrast.mean == pytest.approx(1.0)
+
+
 def test_words_are_never_causal_or_triumphant():
     runs = [run for method in ("mle", "ss", "nnrs") for run in series(method, -0.02 * len(method), 8)]
     said = " ".join(findings(runs).sentences).lower()

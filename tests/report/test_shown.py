@@ -7,6 +7,7 @@ import pytest
 from tests.report.factory import make_result, make_results
 
 from nnrs.experiments.store import Result
+from nnrs.metrics.score import FAMILIES
 from nnrs.report import shown
 from nnrs.report.columns import column_values, columns_of, paper_columns
 from nnrs.report.payload import make_payload
@@ -120,6 +121,16 @@ def test_columns_come_in_order_with_validation_before_test_and_steps_by_size():
     steps = [label for label in labels if label.startswith("excess")]
     assert steps == [f"excess nats h{h}" for h in (1, 5, 10, 20, 30)]
     assert not any("decile" in label or "noise" in label for label in labels)  # those are plots
+
+
+def test_every_metric_has_a_column_but_those_that_are_plotted_or_told_by_another():
+    tail = "decode:sample|split:test|data:ptb|seed:1|v:0.1.0"
+    elsewhere = {"wmd", "wmd-similarity"}  # told by wmd-scaled
+    metrics = [*(name for name in FAMILIES if name not in elsewhere), "ex-acc-err-h5"]
+    record = make_results(groups=1, seeds=1)[0]
+    record["scores"] = [{"metric": name, "value": 1.0, "signature": f"{name}|{tail}"} for name in metrics]
+    keys = {column.key.partition("|")[0] for column in columns_of(of([record]))}
+    assert {*metrics} - keys == set()
 
 
 def test_a_column_holds_the_mean_and_every_run():

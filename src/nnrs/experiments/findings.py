@@ -13,7 +13,7 @@ from nnrs.metrics.score import Score
 from nnrs.run_directory import Json
 
 # Of all other metrics those that sum one up; the last step of the exposure curve stands for it.
-HEADLINES = ("bleu4", "self-bleu4", "wmd", "self-wmd", "excess-nats", "ppl-decile10")
+HEADLINES = ("bleu", "bleu4", "self-bleu4", "wmd", "self-wmd", "excess-nats", "ppl-decile10")
 PERPLEXITY = "ppl|test"
 NOTHING = "There is nothing to compare: name at least two methods, with seeds in common."
 

@@ -11,6 +11,7 @@ from nnrs.run_directory import Json
 # metric -> the set that it stands in, what a reader calls it, and what it is, in a few words
 TABLED = {
     "ppl": ("perplexity", "perplexity", "exp of the mean loss on gold histories"),
+    "bleu": ("text", "BLEU", "of translations, by sacreBLEU"),
     "bleu4": ("text", "BLEU-4", "mean over sentences, against the gold continuation"),
     "corpus-bleu4": ("text", "corpus BLEU-4", "all sentences together"),
     "self-bleu4": ("text", "self-BLEU-4", "against other generated sentences: low is diverse"),
@@ -21,6 +22,7 @@ TABLED = {
     "excess-nats": ("own history", "excess nats", "what the model's own history costs"),
     "recovery-nats": ("own history", "after recovery", "the same, gold tokens later"),
     "own-accuracy": ("own history", "own accuracy", "gold token likeliest on its own history"),
+    "ex-acc-err": ("own history", "%ExAccErr", "error that has accumulated, against a better model"),
 }
 DOSES = {
     "dose|prediction": ("ε dose", "mean rate of predictions that was asked for, over epochs and seeds"),
