@@ -11,7 +11,7 @@ from nnrs.experiments import together, work
 from nnrs.experiments.grid import MOST_TOGETHER, Board, open_grid, share_out
 from nnrs.experiments.plan import Plan, expand
 from nnrs.experiments.prepare import Shelf
-from nnrs.experiments.processes import Workers
+from nnrs.experiments.processes import Worker, Workers
 from nnrs.experiments.subject import Request
 from nnrs.experiments.work import News, Place, is_done, work_on
 from nnrs.grid_directory import GridDirectory
@@ -238,11 +238,12 @@ def test_cells_of_a_kind_are_given_together_and_others_one_by_one(board):
     assert MOST_TOGETHER > 3
 
 
-class Busy:
+class Busy(Worker):
     """A worker that is at cells, and never ends them."""
 
     def __init__(self, cells, trains):
-        self.cells, self.trains, self.ended = dict.fromkeys(cells), trains, False
+        self.cells, self.trains, self.fleet = dict.fromkeys(cells), trains, len(cells) > 1
+        self.ended = False
 
     def end(self):
         self.ended = True
@@ -266,20 +267,21 @@ def test_a_gpu_trains_one_fleet_or_measures_several_runs_that_are_trained(board)
     assert workers.kind(fresh) is not None
     assert workers.kind(trained) is None
     workers._all = [Busy([other.name], trains=False)]
-    assert (workers.takes(trained), workers.takes(fresh)) == (True, False)
+    assert (workers.have_time, workers.takes(trained), workers.takes(fresh)) == (True, True, False)
     workers._all = [Busy([fresh.name], trains=True)]
-    assert (workers.takes(trained), workers.takes(board.plan.cells[-1])) == (False, False)
+    assert not workers.have_time
     workers._all = [Busy([], trains=True)]
-    assert workers.takes(fresh)
+    assert (workers.have_time, workers.takes(fresh)) == (True, True)
 
 
-def test_a_worker_that_trained_a_fleet_gives_its_memory_back(board):
+@pytest.mark.parametrize("last", ["trained", "diverged", "error", "stopped"])
+def test_a_worker_that_trained_a_fleet_gives_its_memory_back(board, last):
     first, second, *_ = (cell.name for cell in board.plan.cells)
     workers, worker = Workers(board.grid, torch.device("cuda"), 1, 1), Busy([first, second], trains=True)
     workers._all = [worker]
-    for name in (first, second):
+    for name, how in ((first, "trained"), (second, last)):
         assert not worker.ended
-        workers._heard.put((worker, News(name=name, how="trained")))
+        workers._heard.put((worker, News(name=name, how=how)))
         assert [news.name for news in workers.hear(1.0)] == [name]
     assert worker.ended
     assert workers.cells == []

@@ -32,6 +32,7 @@ class Worker:
         self.cells: dict[str, Cell] = {}
         self.measuring = False
         self.trains = False  # it was given what is not trained yet
+        self.fleet = False  # it was given several at once
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -49,7 +50,8 @@ class Worker:
 
     def give(self, cells: Sequence[Cell], request: Request, *, trains: bool) -> None:
         """Have it work on cells."""
-        self.cells, self.measuring, self.trains = {cell.name: cell for cell in cells}, False, trains
+        self.cells, self.measuring = {cell.name: cell for cell in cells}, False
+        self.trains, self.fleet = trains, len(cells) > 1
         self._send({"cells": [cell.as_dict() for cell in cells], "request": asdict(request)})
 
     def stop(self) -> None:
@@ -122,15 +124,14 @@ class Workers:
 
     @property
     def have_time(self) -> bool:
-        """Whether one of them is idle, or would be if it were started."""
-        return len(self._all) < self._jobs or not all(worker.cells for worker in self._all)
+        """Whether one of them is idle, or would be if it were started; on a GPU none is beside one that trains."""
+        if self._device.type == "cuda" and any(worker.trains for worker in self._busy):
+            return False
+        return len(self._all) < self._jobs or len(self._busy) < len(self._all)
 
     def takes(self, cell: Cell) -> bool:
         """On a GPU, one worker trains and has its memory to itself, or several measure what is trained."""
-        busy = [worker for worker in self._all if worker.cells]
-        if self._device.type != "cuda" or not busy:
-            return True
-        return self._is_trained(cell) and not any(worker.trains for worker in busy)
+        return self._device.type != "cuda" or not self._busy or self._is_trained(cell)
 
     def kind(self, cell: Cell) -> Hashable | None:
         """What cells have in common that train as a fleet; None where each is trained or measured alone."""
@@ -163,7 +164,7 @@ class Workers:
             worker.measuring = True
         else:
             del worker.cells[news.name]
-        if news.how == "trained" and not worker.cells:  # give back the memory that its fleet had
+        if worker.fleet and not worker.cells:  # give back the memory that its runs had
             self._all.remove(worker)
             worker.end()
         return [news]
@@ -172,6 +173,10 @@ class Workers:
         """Have all save and stop."""
         for worker in self._all:
             worker.stop()
+
+    @property
+    def _busy(self) -> list[Worker]:
+        return [worker for worker in self._all if worker.cells]
 
     def _is_trained(self, cell: Cell) -> bool:
         directory = RunDirectory(self._grid.run_path(cell.name))
