@@ -3,21 +3,22 @@
 import math
 from pathlib import Path
 
-from nnrs.experiments.markdown import as_markdown
+from nnrs.experiments.groups import grouped
+from nnrs.experiments.markdown import as_markdown, names_of
 from nnrs.experiments.store import Result, collect
 
 ROOT = Path(__file__).parents[2]
 
 
-def result(method, seed, valid, test, **scores):
-    tail = f"split:test|data:toy|seed:{seed}|v:1"
+def result(method, seed, valid, test, corpus="toy", group="", **scores):
+    tail = f"split:test|data:{corpus}|seed:{seed}|v:1"
     return Result(
         {
-            "labels": {"method": method, "corpus": "toy"},
+            "labels": {"method": method},
             "seed": seed,
-            "names": {"corpus": "toy", "vectors": None},
+            "names": {"corpus": corpus, "vectors": None},
             "signature": f"ppl|{tail}",
-            "group": method,
+            "group": group or f"{method} on {corpus}",
             "valid_perplexity": valid,
             "test_perplexity": test,
             "dose": {"prediction": 0.125, "neighbor": 0.0},
@@ -47,6 +48,16 @@ def test_means_stand_beside_half_of_their_interval_and_what_is_missing_beside_a_
     assert table["perplexity, test"] == ["lower", f"22.00 ± {2 * reach:.2f}", "18.00"]
     assert table["bleu4 test sample"] == ["higher", f"2.00 ± {reach:.2f}", "-"]
     assert math.isclose(reach / math.tan(math.pi * 0.475), 1.0)  # Cauchy's quantile
+
+
+def test_settings_that_no_label_tells_apart_are_named_by_their_texts_and_then_by_their_fingerprints():
+    texts = [result("mle", 1, 9.0, 8.0, corpus=corpus) for corpus in ("ptb", "news")]
+    groups = [result("a|b", 1, 9.0, 8.0, group=group) for group in ("0a", "0b")]
+    assert names_of(grouped(texts)) == ["mle, ptb", "mle, news"]
+    assert names_of(grouped([*texts[:1], *groups])) == ["mle", "a|b, toy, 0a", "a|b, toy, 0b"]
+    assert as_markdown([*texts[:1], *groups]).startswith(
+        r"|  | better | mle | a\|b, toy, 0a | a\|b, toy, 0b |"
+    )
 
 
 def test_the_table_in_the_documents_is_that_of_the_records():

@@ -65,6 +65,8 @@ def test_a_file_of_ones_own_is_left_alone_and_a_picture_of_ours_is_made_anew(tmp
     assert drawn.startswith("<svg")
     assert "&lt;b&gt;" in drawn
     assert "<b>" not in drawn
+    with pytest.raises(RunError, match=r"cannot read .*: Is a directory\. Check the path"):
+        write_picture(results, tmp_path)
     with pytest.raises(DataError, match="no finished run"):
         write_picture([], tmp_path / "none.svg")
 

@@ -1,5 +1,6 @@
 """Results as a Markdown table: a column for each setting, a row for each thing that was measured of it."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from nnrs.experiments.groups import Group, grouped
@@ -17,7 +18,7 @@ RATES = {
 def as_markdown(results: Sequence[Result]) -> str:
     """Means over the seeds, each with half the width of its 95% t interval, and which end is the better one."""
     groups = grouped(results)
-    names = [name_among(group, groups) for group in groups]
+    names = [name.replace("|", "\\|") for name in names_of(groups)]
     lines = [["", "better", *names], ["---"] * (len(groups) + 2)]
     lines.append(["seeds", "", *(_listed(group.seeds) for group in groups)])
     for label, (kind, source) in RATES.items():
@@ -34,12 +35,23 @@ def as_markdown(results: Sequence[Result]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def name_among(group: Group, groups: Sequence[Group]) -> str:
-    """The labels in which it differs from others."""
+def names_of(groups: Sequence[Group]) -> list[str]:
+    """What tells each from the others: labels in which they differ, else its text, else its fingerprint."""
+    names = [_differing(group, groups) for group in groups]
+    for more in ("corpus", "group"):
+        times = Counter(names)
+        names = [
+            f"{name}, {getattr(group.results[0], more)}" if times[name] > 1 else name
+            for name, group in zip(names, groups, strict=True)
+        ]
+    return names
+
+
+def _differing(group: Group, groups: Sequence[Group]) -> str:
     apart = [
         value for name, value in group.labels.items() if len({other.labels.get(name) for other in groups}) > 1
     ]
-    return (", ".join(apart) or group.method).replace("|", "\\|")
+    return ", ".join(apart) or group.method
 
 
 def _listed(seeds: Sequence[int]) -> str:

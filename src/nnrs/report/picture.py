@@ -6,9 +6,9 @@ from typing import Any
 
 from nnrs.errors import ConfigError, DataError, RunError
 from nnrs.experiments.groups import Group, grouped
-from nnrs.experiments.markdown import name_among
+from nnrs.experiments.markdown import names_of
 from nnrs.experiments.store import Result
-from nnrs.files import write_text
+from nnrs.files import explained, write_text
 from nnrs.metrics.contrasts import t_interval
 from nnrs.report.figures import SCHEMA, Spec
 
@@ -22,8 +22,9 @@ MARK = "<!-- nnrs picture -->"
 
 def write_picture(results: Sequence[Result], out: Path) -> None:
     """Draw the settings side by side as SVG. A picture that was there is made anew; any other file is left alone."""
-    if out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace"):
-        raise RunError(f"{out} exists and is no picture of ours. Choose another name.")
+    with explained(out, "read"):
+        if out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace"):
+            raise RunError(f"{out} exists and is no picture of ours. Choose another name.")
     try:
         import vl_convert
     except ImportError:
@@ -36,7 +37,7 @@ def picture(results: Sequence[Result]) -> Spec:
     groups = sorted(grouped(results), key=lambda group: group.perplexity("test").mean)
     if not groups:
         raise DataError("no finished run to draw. Finish one first.")
-    names = [name_among(group, groups) for group in groups]
+    names = names_of(groups)
     panels = [_panel("test perplexity", names, [_test(group) for group in groups])]
     for key, title in PANELS.items():
         values = [list(group.scores.get(key, {}).values()) for group in groups]
