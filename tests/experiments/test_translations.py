@@ -101,6 +101,15 @@ def test_a_translation_ends_where_its_sentence_ends_and_its_row_is_its_own(learn
         assert sum(map(list.__eq__, said, expected)) >= 38  # of 40
 
 
+def test_a_translation_that_never_ends_is_as_long_as_its_own_source_allows(learned):
+    loaded, text = nnrs.load(learned), Text.read(nnrs.load(learned).config.data)
+    eos_id, sources = loaded.vocabulary.eos_id, text.sources["test"]
+    with torch.no_grad():
+        loaded.model.output_bias[eos_id] = -1e9
+    rows = translate(loaded.model, sources, eos_id=eos_id, decoding=decoding_of("greedy"))
+    assert [len(row) for row in rows] == [2 * len(line) + 10 for line in text.source.lines("test")]
+
+
 def _only(sentences, row):
     first, length = int(sentences.starts[row]), int(sentences.lengths[row])
     return replace(

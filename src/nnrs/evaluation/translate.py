@@ -51,20 +51,22 @@ def translate(
     made: dict[int, list[int]] = {}
     for first in range(0, len(order), ROWS):
         rows = order[first : first + ROWS]  # of like lengths, so that none waits for a much longer one
-        time = int(sources.lengths[rows].max())
+        lengths = sources.lengths[rows].tolist()  # of words and an `<eos>`
+        time = max(lengths)
         memory = model.read(placed.padded(rows.to(device), time))
         begin = torch.full((len(rows), 1), eos_id)
         words = generate(
             model,
             begin,
-            length=longest(time),
+            length=longest(time - 1),
             decoding=decoding,
             seed=seed,
             end_id=eos_id,
             place=first,
             memory=memory,
         )
-        made |= {row: until(line, eos_id) for row, line in zip(rows.tolist(), words.tolist(), strict=True)}
+        lines = zip(rows.tolist(), words.tolist(), lengths, strict=True)
+        made |= {row: until(line, eos_id)[: longest(length - 1)] for row, line, length in lines}
     return [made[row] for row in range(len(order))]
 
 
