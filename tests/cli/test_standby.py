@@ -7,12 +7,20 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("words", [["train", "--data", "nowhere.txt"], ["train", "--epochs", "0", "--debug"]])
-def test_a_forked_command_says_and_ends_as_one_started_from_nothing(words, nnrs, environment, tmp_path):
-    command = [sys.executable, "-m", "nnrs", *words]
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("train", "Error: Missing option '--out'."),
+        ("train --data nowhere.txt --out x", "error: no such file or folder: 'nowhere.txt'."),
+        ("train --epochs 0 --out x --debug", "nnrs.errors.ConfigError: epochs must be at least 1, got 0."),
+    ],
+)
+def test_a_forked_command_says_and_ends_as_one_started_from_nothing(words, told, nnrs, environment, tmp_path):
+    command = [sys.executable, "-m", "nnrs", *words.split()]
     fresh = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
-    forked = nnrs(*words, cwd=tmp_path)
+    forked = nnrs(*words.split(), cwd=tmp_path)
     assert fresh.returncode > 0
+    assert fresh.stderr.splitlines()[-1].startswith(told)
     assert (forked.returncode, forked.stdout) == (fresh.returncode, fresh.stdout)
     assert forked.stderr.splitlines()[-1] == fresh.stderr.splitlines()[-1]
 
