@@ -131,7 +131,7 @@ def collect(source: Path | str) -> list[Result]:
     Runs that are not finished are left out, unless one was named itself; and cells of a grid that were trained
     further since they were measured, for they are not done.
     """
-    with _without_collector():
+    with without_collector():
         return _collected(Path(source))
 
 
@@ -154,8 +154,8 @@ def _collected(path: Path) -> list[Result]:
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
-    """Python's garbage collector would go through thousands of results again and again as they come in."""
+def without_collector() -> Iterator[None]:
+    """Python's garbage collector would go through thousands of results again and again, and find none."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,9 +1,7 @@
 """One self-contained HTML page of results: data, style, script and the plotting library in a single file."""
 
-import gc
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -14,7 +12,7 @@ from nnrs.errors import ConfigError, DataError, RunError
 from nnrs.experiments.explorer import FORMAT
 from nnrs.experiments.findings import Findings, findings
 from nnrs.experiments.paper import published
-from nnrs.experiments.store import Result, collect
+from nnrs.experiments.store import Result, collect, without_collector
 from nnrs.files import write_text
 from nnrs.grid_directory import GridDirectory
 from nnrs.report.columns import Published
@@ -31,7 +29,7 @@ def write_report(sources: Sequence[Path], out: Path) -> Path:
     A page that was there is made anew; any other file is left alone.
     """
     check_replaceable(out)
-    with _uncollected():
+    with without_collector():
         page = _page_of(sources)
     write_text(out, page)
     return out
@@ -50,18 +48,6 @@ def _page_of(sources: Sequence[Path]) -> str:
         explorer=next((found for source in sources if (found := _explorer(source))), None),
         published=published,
     )
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without a search for garbage: among millions of results there is none, and it takes a third of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def check_replaceable(out: Path) -> None:
