@@ -63,9 +63,8 @@ def noised_nats(
         after = first + gold.shape[1]
         nats[:, :, first:after] = losses.view(len(rates), streams, -1)
         first = after
-    return nats.flatten(1)[
-        :, : len(ids)
-    ].cpu()  # rows are consecutive pieces of the text; the last is filled up
+    # Rows are consecutive pieces of the text; the last is filled up.
+    return nats.flatten(1)[:, : len(ids)].cpu()
 
 
 def _repeated(rows: Shaped[Tensor, "batch time"], rates: Sequence[float]) -> Shaped[Tensor, "all time"]:
