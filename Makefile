@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 FAST := not slow and not gpu and not data
 # Small tensors gain nothing from a second thread, and lose much where another program wants the core.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-# A file's tests stay in one process: they share what is costly to make.
-SPREAD := -n auto --maxprocesses 4 --dist loadfile
+# A file's tests stay in one process: they share what is costly to make. Files are taken in the order of
+# tests/conftest.py, the longest first.
+SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # A warning fails it (with --quiet none would); the variable silences what the theme says of its own future.
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

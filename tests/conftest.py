@@ -19,6 +19,21 @@ collect_ignore = (
 )
 
 
+# Half a minute and more each: begun first, so that processes which share the files end together.
+LONGEST = (
+    "training/test_fleet.py",
+    "cli/test_grid.py",
+    "cli/test_resume.py",
+    "cli/test_torchrun.py",
+    "training/test_loop.py",
+    "report/test_browser.py",
+    "cli/test_commands.py",
+    "experiments/test_together.py",
+    "cli/test_compare.py",
+    "experiments/test_work.py",
+)
+
+
 def checked_modules() -> list[str]:
     """The modules whose shapes are checked: all but those with kernels, and the packages around them."""
     paths = [path.relative_to(SOURCE).with_suffix("") for path in SOURCE.rglob("*.py")]
@@ -68,7 +83,9 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """GPU tests skip, with a reason, on a machine without one."""
+    """The longest files come first; GPU tests skip, with a reason, on a machine without one."""
+    rank = {str(Path(__file__).parent / name): place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(str(item.path), len(rank)))
     if torch.cuda.is_available():
         return
     for item in items:

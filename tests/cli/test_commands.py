@@ -81,6 +81,7 @@ def done(nnrs_each, finished, text, other_text, config_file, folder):
     evaluated = shutil.copytree(finished, folder / "evaluated")  # for its scores are kept there
     speak = ["generate", finished, "--count", 3, "--length", 12, "--prompt", "w001 Zebra w002"]
     near = ["neighbors", "--data", text, "--k", 5, "--temperature", 0.25, "w010", "w020", "<eos>"]
+    demonstrate = ["demo", "--epochs", 1, "--data", folder / "short.txt", "--out", folder / "short"]
     commands = {
         "evaluate": ["evaluate", evaluated, "--json"],
         "evaluate as text": ["evaluate", evaluated, "--split", "valid"],
@@ -93,11 +94,12 @@ def done(nnrs_each, finished, text, other_text, config_file, folder):
         "neighbors as text": near,
         "configured": ["train", "--config", config_file, "--epochs", 2, "--out", folder / "configured"],
         "again": ["train", "--config", finished / "config.json", "--out", folder / "again", "--json"],
-        "demo": ["demo", "--epochs", 1, "--data", text, "--out", folder / "demo", "--json"],
-        "demo as text": ["demo", "--epochs", 1, "--data", folder / "short.txt", "--out", folder / "short"],
+        "demo as text": demonstrate,
     }
     (folder / "short.txt").write_text("".join(text.read_text().splitlines(keepends=True)[:200]))
-    outcomes = nnrs_each(commands)
+    outcomes = nnrs_each(commands) | nnrs_each(
+        {"demo": [*demonstrate, "--json"]}
+    )  # which trains nothing anew
     for name, outcome in outcomes.items():
         assert outcome.returncode == 0, f"{name}: {outcome.stderr}"
         assert "Warning" not in outcome.stderr, f"{name}: {outcome.stderr}"

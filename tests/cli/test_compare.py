@@ -131,7 +131,7 @@ def test_a_text_too_short_to_continue_is_compared_by_perplexity_alone(nnrs, tiny
     text = tmp_path / "short.txt"
     text.write_text("a b c d e f\n" * 60)  # a test split of 3 lines: 21 tokens, less than a window of 45
     out = tmp_path / "out"
-    options = ["--methods", "mle,ss", "--seeds", "1", "--epochs", "1", "--learning-rate", "1"]
+    options = ["--methods", "mle,ss", "--seeds", 1, "--epochs", 1, "--learning-rate", 1, "--jobs", 1]
     done = nnrs("compare", "--data", text, *tiny, *options, "--out", out)
     assert done.returncode == 0, done.stderr
     result = json.loads((out / "runs" / "ss_seed-1" / "result.json").read_text())

