@@ -130,8 +130,8 @@ def test_a_format_that_is_not_known_is_refused(run, found):
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    for path in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(RunError, match=r"is not a run directory: it has no config\.json"):
+    for path, why in ((tmp_path, r"it has no config\.json"), (tmp_path / "absent", "it does not exist")):
+        with pytest.raises(RunError, match=f"is not a run directory: {why}"):
             RunDirectory.open(path)
 
 

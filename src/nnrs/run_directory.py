@@ -62,7 +62,8 @@ class RunDirectory(Checkpoints):
             taken = self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir()))
         if taken:
             raise RunError(
-                f"{self.path} exists already and is not overwritten. Choose another --out, or add --resume."
+                f"{self.path} exists already and is not overwritten. Choose another --out, or continue a run with "
+                f"--out {self.path} --resume alone."
             )
 
     @classmethod
@@ -72,9 +73,8 @@ class RunDirectory(Checkpoints):
         with explained(run.path, "read"):
             is_run = (run.path / "config.json").is_file()
         if not is_run:
-            raise RunError(
-                f"{run.path} is not a run directory: it has no config.json. Was it made by `nnrs train`?"
-            )
+            there = "it has no config.json" if run.path.exists() else "it does not exist"
+            raise RunError(f"{run.path} is not a run directory: {there}. Was it made by `nnrs train`?")
         found = run.config().get("format")
         if not isinstance(found, int) or found > FORMAT:
             raise RunError(

@@ -170,6 +170,14 @@ def test_the_choice_never_looks_at_the_test_split():
     assert found.contrasts[0].ours == "nnrs linear"
 
 
+def test_two_texts_of_one_name_are_never_compared():
+    runs = [*series("mle", 0.0, 3), *series("nnrs", 0.02, 3)]
+    assert [(item.ours, item.theirs) for item in findings(runs).contrasts] == [("nnrs", "mle")]
+    for run in runs[3:]:
+        run.record["text"] = "0a1b2c3d"
+    assert findings(runs).contrasts == []
+
+
 def test_texts_and_models_are_compared_apart_and_corrected_together():
     gru = {"config": {"model": ModelConfig.preset("gru", "small")}}
     runs = [
@@ -284,7 +292,7 @@ def test_intervals_that_exclude_nothing_are_counted_against_chance_and_not_annou
     assert found.others[0].verdict == "probably better"
     assert found.sentences[-1] == (
         "On other metrics (bleu4 test sample) 0 of 1 contrast passed the corrected test; "
-        "1 of their intervals exclude 0, where chance alone would have 0.1 do so."
+        "1 of their intervals excludes 0, where chance alone would have 0.1 do so."
     )
 
 

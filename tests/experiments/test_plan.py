@@ -89,9 +89,9 @@ def test_files_of_one_name_are_told_apart_by_their_folders():
 
 
 def test_no_label_names_more_folders_than_tell_its_file_apart():
-    cells = expand({"data": ["/home/me/a/text.txt", "/home/me/b/text.txt"]})
+    cells = expand({"data": ["/texts/a/text.txt", "/texts/b/text.txt"]})
     assert [cell.labels["corpus"] for cell in cells] == ["a/text.txt", "b/text.txt"]
-    cells = expand({"data": ["/home/me/text.txt", "/home/me/text.tok"]})
+    cells = expand({"data": ["/texts/text.txt", "/texts/text.tok"]})
     assert [cell.labels["corpus"] for cell in cells] == ["text.txt", "text.tok"]
 
 

@@ -87,12 +87,17 @@ def test_texts_of_other_lengths_have_other_numbers_of_sentences_and_are_never_co
     assert keys_of(run(1, long), run(1, short, corpus="small")) == [["bleu4|test|sample"]] * 2
 
 
-def test_noise_from_each_runs_own_table_is_one_way_and_from_named_vectors_another():
+def test_noise_is_of_one_kind_where_the_tables_are_neighbors_of_bigrams_or_of_named_vectors():
     own = "ppl-neighbor-noise10|split:test|streams:20|noise-table:{}|noise-tau:{}|noise-seed:0"
     first, second = own.format("nnrs", "0.5"), own.format("tprs", "1")
-    assert keys_of(run(1, first), run(2, second)) == [["ppl-neighbor-noise10|test"]] * 2
+    both = own.format("ss-nnrs", "0.5")
+    assert keys_of(run(1, first), run(2, both)) == [["ppl-neighbor-noise10|test"]] * 2
+    assert keys_of(run(1, first), run(2, second)) == [
+        ["ppl-neighbor-noise10|test|noise-table:nnrs|noise-tau:0.5"],
+        ["ppl-neighbor-noise10|test|noise-table:tprs|noise-tau:1"],
+    ]
     [[_, named]] = keys_of(run(1, first, own.format("glove-k8", "0.5")))
-    assert named == "ppl-neighbor-noise10|test|noise-table:glove-k8|noise-tau:0.5"
+    assert named == "ppl-neighbor-noise10|test|noise-table:glove-k8"
 
 
 def test_a_mean_over_seeds_is_of_scores_that_were_made_alike():

@@ -128,6 +128,19 @@ def test_a_damaged_checkpoint_fails_its_own_cell_only(text, place):
     assert "is damaged" in news[0].error
 
 
+def test_a_run_that_is_too_large_to_be_measured_beside_others_says_what_to_do(text, place, monkeypatch):
+    def full(*arguments, **more):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(work, "evaluate_run", full)
+    [cell] = cells_on(text)[:1]
+    *_, last = work_on([cell], REQUEST, place)
+    assert (last.how, last.error) == (
+        "error",
+        f"measuring {cell.name} does not fit the GPU's memory. Measure fewer at a time: --jobs 1.",
+    )
+
+
 def test_a_run_goes_on_with_as_many_threads_as_it_began_with(text, place, monkeypatch):
     cells, asked = cells_on(text)[:1], []
     list(work_on(cells, REQUEST, place))

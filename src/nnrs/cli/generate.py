@@ -47,8 +47,9 @@ def generate(
         if length is not None or not prompt.strip():
             raise ConfigError(f"{run} translates: give it a sentence with --prompt, and no --length.")
         words = _known(prompt, loaded.source_vocabulary)
-        greedy = Decoding(temperature=0.0, top_p=top_p, width=beam) if temperature is None else decoding
-        lines = [" ".join(line) for line in translate_words(loaded, words, count, greedy, seed)]
+        likeliest = temperature is None and top_p == 1.0  # a share of the softmax is there to be drawn from
+        chosen = Decoding(temperature=0.0, width=beam) if likeliest else decoding
+        lines = [" ".join(line) for line in translate_words(loaded, words, count, chosen, seed)]
     else:
         vocabulary = loaded.vocabulary
         words = _known(prompt, vocabulary)

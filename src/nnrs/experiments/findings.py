@@ -149,7 +149,9 @@ def _of_others(others: Sequence[Contrast]) -> list[str]:
     metrics = ", ".join(dict.fromkeys(item.metric.replace("|", " ") for item in others))
     passed = [item for item in others if item.holm_p < ALPHA]
     hinted = sum(item.verdict.startswith("probably") for item in others)
-    chance = f"{hinted} of their intervals exclude 0, where chance alone would have {ALPHA * len(others):.1f} do so"
+    excludes = "excludes" if hinted == 1 else "exclude"
+    by_chance = f"{ALPHA * len(others):.1f}"
+    chance = f"{hinted} of their intervals {excludes} 0, where chance alone would have {by_chance} do so"
     head = (
         f"On other metrics ({metrics}) {len(passed)} of {_contrasts(len(others))} passed the corrected test"
     )

@@ -19,7 +19,7 @@ def as_markdown(results: Sequence[Result]) -> str:
     """Means over the seeds, each with half the width of its 95% t interval, and which end is the better one."""
     groups = grouped(results)
     names = [name.replace("|", "\\|") for name in names_of(groups)]
-    lines = [["", "better", *names], ["---"] * (len(groups) + 2)]
+    lines = [["mean ± half of the 95 % interval over seeds", "better", *names], ["---"] * (len(groups) + 2)]
     lines.append(["seeds", "", *(_listed(group.seeds) for group in groups)])
     for label, (kind, source) in RATES.items():
         lines.append([label, "", *(f"{group.rate(kind, source):.3f}" for group in groups)])
@@ -73,6 +73,5 @@ def _shown(values: Sequence[float], digits: int) -> str:
     if not values:
         return "-"
     mean, ends = sum(values) / len(values), t_interval(values)
-    value = f"{mean:.{digits}f}"
-    value = value.removeprefix("-") if float(value) == 0 else value  # no minus before nothing
+    value = f"{mean:z.{digits}f}"  # z: no minus before nothing
     return value if ends is None else f"{value} ± {(ends[1] - ends[0]) / 2:.{digits}f}"

@@ -99,8 +99,12 @@ def _base(head: str) -> str:
 def _parts(made: Made, *, counted: bool = False) -> Parts:
     """How a score was made, by name, without what its key has already."""
     parts = signature_parts(made.head)
-    if parts.get("noise-table") in METHODS:  # the run's own, so that all of them were made alike
-        parts = {name: value for name, value in parts.items() if name not in ("noise-table", "noise-tau")}
+    if (
+        method := parts.get("noise-table")
+    ) in METHODS:  # the run's own: that of all whose proposals are made alike
+        parts["noise-table"] = next(
+            name for name in METHODS if METHODS[name].proposal is METHODS[method].proposal
+        )
     if made.version:
         parts["v"] = made.version
     if made.sentences is not None and not counted:

@@ -112,7 +112,8 @@ def _surroundings(group: Group) -> Json:
     """All that a run depends on but its method and its seed."""
     record = group.results[0].record
     parts = {name: record["config"][name] for name in ("data", "model", "optimizer", "training")}
-    parts["data"] = {**parts["data"], "source": record["names"]["corpus"]}
+    text = {"source": record["names"]["corpus"], "text": record.get("text")}  # two texts may have one name
+    parts["data"] = {**parts["data"], **text}
     return {**parts, "nnrs": {"version": version_of(str(record["signature"]))}}
 
 

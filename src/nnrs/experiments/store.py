@@ -96,6 +96,7 @@ def build_result(
         "seed": config.seed,
         "config": shown,
         "names": record["names"],
+        "text": record["text_sha256"][:8],
         "group": _group(config, record),
         "signature": summary["signature"],
         "valid_perplexity": summary["valid_perplexity"],

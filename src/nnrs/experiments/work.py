@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from nnrs.errors import DivergenceError, NnrsError
+from nnrs.errors import DivergenceError, NnrsError, RunError
 from nnrs.experiments.plan import Cell
 from nnrs.experiments.prepare import Shelf, prepare
 from nnrs.experiments.run import Run, reopened
@@ -140,6 +140,9 @@ def _measured(cell: Cell, run: Run, request: Request, place: Place) -> Iterator[
         run.directory.write_result(build_result(run.directory, cell, request, trajectory_of(run)).record)
     except NnrsError as error:
         yield _failed(cell.name, error)
+    except torch.OutOfMemoryError:
+        why = f"measuring {cell.name} does not fit the GPU's memory. Measure fewer at a time: --jobs 1."
+        yield _failed(cell.name, RunError(why))
     else:
         yield News(name=cell.name, how="done")
 

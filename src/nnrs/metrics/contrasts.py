@@ -11,6 +11,7 @@ from nnrs.errors import ConfigError
 from nnrs.seeding import Random, Stream
 
 ALPHA = 0.05  # how often a family of tests may reject without an effect
+FEWEST = 3  # seeds whose interval is worth a word
 EXACT = 40  # pairs whose sign patterns are all counted
 SAMPLED = 100_000  # sign patterns that stand for all of them where there are more pairs
 
@@ -57,12 +58,15 @@ class Contrast:
 
     @property
     def verdict(self) -> str:
-        """`better` or `worse` where the corrected test says so, `probably` where the interval does, else neither."""
+        """`better` or `worse` where the corrected test says so, `probably` where the interval does, else neither.
+
+        The interval of two seeds says nothing that deserves the word: a chance of theirs makes it narrow.
+        """
         improved = (self.mean < 0) == (self.better == "lower")
         word = "better" if improved else "worse"
         if self.holm_p < ALPHA:
             return word
-        ends = self.interval
+        ends = self.interval if len(self.seeds) >= FEWEST else None
         return f"probably {word}" if ends and not ends[0] <= 0.0 <= ends[1] else "no difference found"
 
 

@@ -88,7 +88,7 @@ class Score:
 
     def shown(self) -> str:
         """The value as it is printed."""
-        return f"{self.value:.{self.family.digits}f}"
+        return f"{self.value:z.{self.family.digits}f}"  # z: no minus before nothing
 
     def shown_interval(self) -> str:
         """The interval as it is printed; empty where there is none.
