@@ -4,8 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FAST := not slow and not gpu and not data
 # Small tensors gain nothing from a second thread, and lose much where another program wants the core.
-# The library is compiled once for the hundreds of processes that import it, also where bytecode is not wanted as a rule.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # A file's tests stay in one process: they share what is costly to make. Files are taken in the order of
 # tests/conftest.py, the longest first.
 SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder

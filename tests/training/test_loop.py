@@ -98,13 +98,13 @@ def make_trainer(
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_model_learns_the_synthetic_language(kind):
-    trainer, heard = make_trainer("mle", kind, epochs=12, optimizer="adamw", lr=0.03)
+    trainer, heard = make_trainer("mle", kind, epochs=6, optimizer="adamw", lr=0.03)
     uniform = trainer.validate(trainer.model)
     assert uniform == pytest.approx(VOCAB, rel=0.2)
     trainer.fit()
     shares = (torch.bincount(TRAIN.long(), minlength=VOCAB) + 1) / (len(TRAIN) + VOCAB)
     unigram = math.exp(-shares[VALID.long()].log().mean().item())
-    assert heard.metrics[-1].valid_perplexity < 0.97 * unigram  # so it has learned from the history
+    assert heard.metrics[-1].valid_perplexity < 0.9 * unigram  # so it has learned from the history
     assert heard.metrics[-1].valid_perplexity > math.exp(LANGUAGE.entropy_rate()) * 0.95
 
 
