@@ -59,9 +59,10 @@ class Running:
         return (self._folder / "code").exists()
 
     def kill(self) -> None:
-        """Kill it, unless it has ended."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        """Kill it, unless it has ended: its number may be another's by now."""
+        if not self.has_ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> "subprocess.CompletedProcess[str]":
         """Its outcome; where it took too long, the exit code is -SIGALRM."""
