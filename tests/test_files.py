@@ -62,6 +62,50 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
         write_atomically(tmp_path / "file" / "below", lambda path: path.write_text("x"))
 
 
+def test_threads_that_write_one_file_at_once_each_write_it_whole(tmp_path):
+    path, together = tmp_path / "file.txt", threading.Barrier(2)
+    written, failed = {}, []
+
+    def write(text):
+        def halves(temporary):
+            with temporary.open("w") as file:
+                file.write(text)
+                file.flush()
+                together.wait(timeout=30)  # both are in the middle of it
+                file.write(text)
+            written[text] = temporary
+
+        try:
+            write_atomically(path, halves)
+        except RunError as error:
+            failed.append(str(error))
+
+    threads = [threading.Thread(target=write, args=(text,)) for text in ("one, ", "two, ")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert written["one, "] != written["two, "]
+    assert path.read_text() in ("one, one, ", "two, two, ")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o002])
+def test_a_written_file_is_as_readable_as_any_other(umask, tmp_path):
+    script = """
+from pathlib import Path
+from safetensors.numpy import save_file
+from nnrs.files import write_atomically
+write_atomically(Path("text"), lambda path: path.write_text("x"))
+write_atomically(Path("tensors"), lambda path: save_file({}, path))
+Path("plain").touch()
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, umask=umask, check=True)
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(("text", "tensors", "plain"), oct(0o666 & ~umask))
+
+
 def test_json_comes_back_and_what_is_none_is_named(tmp_path):
     path = tmp_path / "file.json"
     write_json(path, {"word": "ö"})

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,14 +22,20 @@ ADVICE = {
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Have `write` fill a temporary file beside `path`, then move it there in one step."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Have `write` fill a temporary file beside `path`, then move it there in one step.
+
+    Each call has a file of its own: of several that write one path at once, the last to end is what stays.
+    """
+    with explained(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    os.close(handle)
+    temporary = Path(name)
     try:
         with explained(path):
             write(temporary)
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
-            temporary.chmod(0o666 & ~UMASK)  # safetensors makes files that only their owner may read
+            temporary.chmod(0o666 & ~UMASK)  # mkstemp and safetensors make them for their owner alone
             temporary.replace(path)
     finally:
         with contextlib.suppress(OSError):  # the error to be told is the one above
