@@ -93,8 +93,8 @@ def test_the_stored_command_names_no_folder_of_this_machine(compared):
 @pytest.mark.parametrize(
     ("words", "kept"),
     [
-        (["--data", "/home/me/my.txt"], ["--data", "my.txt"]),
-        (["--data=/home/me/my.txt"], ["--data=my.txt"]),
+        (["--data", "/data/texts/my.txt"], ["--data", "my.txt"]),
+        (["--data=/data/texts/my.txt"], ["--data=my.txt"]),
         (["--data", "../me/texts/my.txt"], ["--data", "my.txt"]),
         (["--vectors=me/glove.txt", "--epochs=3"], ["--vectors=glove.txt", "--epochs=3"]),
         (["--out", "me/results/"], ["--out", "results"]),
