@@ -41,3 +41,10 @@ def test_what_cannot_be_given_is_said_in_one_line(nnrs_each, finished, tmp_path)
         assert told in done[name].stderr
         assert done[name].stderr.count("\n") == 1
     assert there.read_text() == "mine"
+
+
+def test_a_run_that_is_named_twice_stands_in_the_table_once(nnrs, finished, tmp_path):
+    lines = tmp_path / "results.jsonl"
+    assert nnrs("results", finished, "--format", "jsonl", "--out", lines).returncode == 0
+    done = nnrs("results", finished, lines)
+    assert len(list(csv.DictReader(io.StringIO(done.stdout)))) == 1

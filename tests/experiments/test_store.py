@@ -193,7 +193,10 @@ def test_an_unfinished_run_has_no_result(copied):
 
 def test_results_come_from_a_run_a_folder_of_runs_or_a_file_of_lines(made, tmp_path):
     for name in ("seed-10", "seed-2", "seed-3"):
-        shutil.copytree(made.directory.path, tmp_path / "runs" / name)
+        copy = tmp_path / "runs" / name
+        shutil.copytree(made.directory.path, copy)
+        config = json.loads((copy / "config.json").read_text())
+        (copy / "config.json").write_text(json.dumps({**config, "seed": int(name.removeprefix("seed-"))}))
     (tmp_path / "runs" / "seed-3" / "summary.json").unlink()  # still training
     found = collect(tmp_path / "runs")
     assert [result.name for result in found] == ["seed-2", "seed-10"]
@@ -202,6 +205,29 @@ def test_results_come_from_a_run_a_folder_of_runs_or_a_file_of_lines(made, tmp_p
     found[0].record["labels"]["method"] = "of\u2028two lines"  # which some would split
     lines.write_text("".join(json.dumps(result.record, ensure_ascii=False) + "\n" for result in found))
     assert collect(lines) == found
+
+
+def lines_of(path, *records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_a_run_that_comes_several_times_counts_once_with_the_most_scores_that_any_copy_has(made, tmp_path):
+    [measured] = collect(made.directory.path)
+    assert measured.scores
+    bare = lines_of(tmp_path / "bare.jsonl", {**measured.record, "name": "elsewhere", "scores": []})
+    other = lines_of(tmp_path / "other.jsonl", {**measured.record, "seed": 9})
+    shutil.copytree(made.directory.path, tmp_path / "copy")
+    sources = bare, made.directory.path, other, tmp_path / "copy", bare
+    assert [(result.name, result.seed) for result in collect(*sources)] == [("run", 1), ("run", 9)]
+    assert collect(*sources)[0] == measured
+
+
+@pytest.mark.parametrize("apart", ["seed", "group", "model", "signature", "test_nats"])
+def test_different_runs_of_one_name_are_several(apart, tmp_path):
+    first = result_of("mle", model="0123")
+    second = {**first, apart: 7 if apart == "seed" else f"not {first[apart]}"}
+    assert len(collect(lines_of(tmp_path / "a.jsonl", first), lines_of(tmp_path / "b.jsonl", second))) == 2
 
 
 def test_a_stored_result_is_read_unless_the_model_is_another_one_by_now(copied):
@@ -239,7 +265,8 @@ def test_a_grid_gives_its_results_in_the_plan_s_order_under_the_plan_s_labels(tm
     grid = GridDirectory(tmp_path)
     grid.write_plan(plan.as_dict())
     for cell in reversed(cells[1:]):  # the first is still missing
-        RunDirectory.create(grid.run_path(cell.name), {}).write_result(result_of("old_name"))
+        record = result_of("old_name", group=cell.name)
+        RunDirectory.create(grid.run_path(cell.name), {}).write_result(record)
     found = collect(tmp_path)
     assert [(result.name, result.labels) for result in found] == [
         (cell.name, cell.labels) for cell in cells[1:]

@@ -106,6 +106,13 @@ def test_several_sources_are_one_page(tmp_path):
     assert [group["name"] for group in data["groups"]] == ["mle", "ss"]
 
 
+def test_a_run_that_two_sources_hold_is_one_run_of_the_page(tmp_path):
+    records = make_results(groups=2, seeds=2)
+    sources = [write_results(tmp_path / f"{n}.jsonl", records[:n]) for n in (4, 3)]
+    page = write_report(sources, tmp_path / "report.html").read_text()
+    assert "4 runs · 2 settings × 2 seeds" in page
+
+
 def test_a_page_is_made_anew_but_no_other_file_is_overwritten(tmp_path):
     source = write_results(tmp_path / "results.jsonl", make_results(groups=1, seeds=1))
     out = tmp_path / "report.html"

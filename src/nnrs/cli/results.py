@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def results(
     sources: Annotated[
         list[Path],
-        typer.Argument(help="A grid's folder, a folder of runs, a run, or a .jsonl file; several too."),
+        typer.Argument(help="A grid's folder, a folder of runs, a run, or a .jsonl(.gz) file; several too."),
     ],
     format: Annotated[
         str,
@@ -22,7 +22,7 @@ def results(
             "table1, table2, table3: the paper's tables with ours beside them, as CSV."
         ),
     ] = "csv",
-    out: Annotated[Path | None, typer.Option(help="A file, instead of standard output.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A file, instead of standard output; *.gz: compressed.")] = None,
 ) -> None:
     """All results of finished runs, without their models."""
     from nnrs.errors import ConfigError
@@ -33,7 +33,7 @@ def results(
     write = look_up(_formats(), format, "format")
     if out and out.exists():
         raise ConfigError(f"{out} exists already and is not overwritten. Choose another --out.")
-    text = write([result for source in sources for result in collect(source)])
+    text = write(collect(*sources))
     if not out:
         typer.echo(text, nl=False)
         return

@@ -19,12 +19,16 @@ from nnrs.experiments.config import RunConfig, settings_of
 from nnrs.experiments.options import command_of
 from nnrs.experiments.plan import Cell
 from nnrs.experiments.subject import Request
+from nnrs.files import read_text
 from nnrs.grid_directory import GridDirectory
 from nnrs.run_directory import Json, RunDirectory
 
 FORMAT = 1
 SAMPLES = 5
+LINES = (".jsonl", ".jsonl.gz")  # files of results
 FILES = ("data", "vectors", "oracle")  # of a request
+# What copies of one run agree in, wherever they lie and whatever they are called; the group knows their text.
+OF_ONE_RUN = ("group", "seed", "signature", "model", "test_nats")
 
 
 @dataclass(frozen=True)
@@ -126,18 +130,23 @@ def build_result(
     return Result(json.loads(json.dumps(made)))  # as it will be read
 
 
-def collect(source: Path | str) -> list[Result]:
-    """The results in a grid's folder (in the plan's order), a folder of runs, a run directory or a .jsonl file.
+def collect(*sources: Path | str) -> list[Result]:
+    """The results in a grid's folder (in the plan's order), a folder of runs, a run directory or a .jsonl(.gz) file.
 
     Runs that are not finished are left out, unless one was named itself; and cells of a grid that were trained
-    further since they were measured, for they are not done.
+    further since they were measured, for they are not done. A run that comes several times counts once,
+    with the scores of the copy that has the most.
     """
     with without_collector():
-        return _collected(Path(source))
+        found: dict[tuple[Any, ...], Result] = {}
+        for result in (result for source in sources for result in _collected(Path(source))):
+            same = tuple(result.record.get(name) for name in OF_ONE_RUN)
+            found[same] = max(found.get(same, result), result, key=lambda copy: len(copy.scores))
+        return list(found.values())
 
 
 def _collected(path: Path) -> list[Result]:
-    if path.suffix == ".jsonl":
+    if path.name.endswith(LINES):
         return list(_of_lines(path))
     grid = GridDirectory(path)
     plan = grid.plan()
@@ -190,11 +199,7 @@ def _present(directory: RunDirectory) -> Json | None:
 
 
 def _of_lines(path: Path) -> Iterator[Result]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}. Check the path.") from None
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line:
             continue
         try:

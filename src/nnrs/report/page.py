@@ -36,7 +36,7 @@ def write_report(sources: Sequence[Path], out: Path) -> Path:
 
 
 def _page_of(sources: Sequence[Path]) -> str:
-    results = [result for source in sources for result in collect(source)]
+    results = collect(*sources)
     if not results:
         raise DataError(f"{', '.join(map(str, sources))}: no finished run to report on. Finish one first.")
     plans = [plan for source in sources if source.is_dir() and (plan := GridDirectory(source).plan())]
