@@ -79,8 +79,8 @@ def test_eight_seeds_show_an_effect_and_say_how_large_it_is():
 def test_five_seeds_can_only_make_it_probable_and_the_findings_say_so():
     found = findings([*series("mle", 0.0, 5), *series("nnrs", -0.02, 5), *series("ss", -0.01, 5)])
     assert [item.verdict for item in found.contrasts] == ["probably better", "probably better"]
-    assert found.sentences[0].startswith("nnrs is probably better than mle")
-    assert found.sentences[-1] == (
+    assert found.sentences[1].startswith("nnrs is probably better than mle")
+    assert found.sentences[0] == (
         "With 5 seeds the exact test cannot give a p below 0.0625, so none of 2 contrasts can pass; "
         "from 7 seeds on one can."
     )
@@ -100,12 +100,16 @@ def test_a_method_that_harms_is_called_worse():
     assert "% higher" in found.sentences[0]
 
 
-def test_one_seed_decides_nothing():
-    found = findings([*series("mle", 0.0, 1), *series("nnrs", -0.3, 1)])
+def test_one_seed_decides_nothing_and_that_is_said_before_anything_else():
+    one = series("nnrs", -0.3, 1, policy=policy("nnrs"), labels={"schedule": "exponential"})
+    other = policy("nnrs", Schedule("linear", 0.0, 0.2))
+    ways = [*one, *series("nnrs", -0.2, 1, policy=other, labels={"schedule": "linear"})]
+    found = findings([*series("mle", 0.0, 1), *ways])
     assert found.contrasts[0].verdict == "no difference found"
     assert found.contrasts[0].interval is None
-    assert found.sentences[-1].startswith("One seed decides nothing")
-    assert "interval" not in found.sentences[0]
+    assert found.sentences[0].startswith("One seed decides nothing")
+    assert found.sentences[1].startswith("nnrs was trained in 2 ways")
+    assert "interval" not in found.sentences[2]
 
 
 def test_pairs_are_those_named_in_advance_and_what_is_left_is_compared_with_mle():
@@ -191,7 +195,7 @@ def test_texts_and_models_are_compared_apart_and_corrected_together():
     found = findings(runs)
     assert {item.ours for item in found.contrasts} == {"nnrs"}
     assert [item.setting for item in found.contrasts] == ["ptb, lstm", "wikitext-2, lstm", "ptb, gru"]
-    assert found.sentences[1].startswith("On wikitext-2, lstm: nnrs is ")
+    assert found.sentences[2].startswith("On wikitext-2, lstm: nnrs is ")
     assert {item.family for item in found.contrasts} == {3}
     assert found.contrasts[0].mean < -0.01
     assert found.contrasts[1].mean > 0.01

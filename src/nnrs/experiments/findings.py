@@ -45,10 +45,10 @@ def findings(results: Iterable[Result]) -> Findings:
     contrasts = corrected([_on_perplexity(*pair) for pair in pairs])
     others = corrected([made for pair in pairs for made in _on_other_metrics(*pair)])
     groups = [(ours, theirs) for _, ours, theirs in pairs]
-    sentences = [f"{_on(setting.name)}{choice}" for setting in settings for choice in setting.choices()]
+    sentences = reach(max(len(item.seeds) for item in contrasts), len(contrasts))  # before what it is said of
+    sentences += [f"{_on(setting.name)}{choice}" for setting in settings for choice in setting.choices()]
     sentences += [_sentence(item, *pair) for item, pair in zip(contrasts, groups, strict=True)]
-    sentences += reach(max(len(item.seeds) for item in contrasts), len(contrasts)) + _of_others(others)
-    return Findings(sentences=sentences, contrasts=contrasts, others=others)
+    return Findings(sentences=sentences + _of_others(others), contrasts=contrasts, others=others)
 
 
 def described(item: Contrast) -> Json:
