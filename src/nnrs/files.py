@@ -2,9 +2,11 @@
 
 import contextlib
 import fcntl
+import gzip
 import json
 import os
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,8 +45,23 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """The text as a file, in place of what was there, in one step."""
-    write_atomically(path, lambda temporary: _write(temporary, text))
+    """The text as a file, in place of what was there, in one step; where the name ends in .gz, compressed.
+
+    The same text gives the same bytes, whenever it is written and whatever the file is called.
+    """
+    data = text.encode()
+    data = gzip.compress(data, mtime=0) if path.suffix == ".gz" else data
+    write_atomically(path, lambda temporary: _write(temporary, data))
+
+
+def read_text(path: Path) -> str:
+    """What `write_text` was given; a file that is damaged is an error that names it."""
+    with explained(path, "read"):
+        data = path.read_bytes()
+    try:
+        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise RunError(f"{path} is damaged: {error}. Copy or make it again.") from None
 
 
 def write_json(path: Path, value: dict[str, Any], *, indent: int | None = None) -> None:
@@ -98,5 +115,5 @@ def explained(path: Path, doing: str = "write") -> Iterator[None]:
         raise RunError(f"cannot {doing} {path}: {reason}. {ADVICE[doing]}") from None
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)

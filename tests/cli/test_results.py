@@ -1,6 +1,7 @@
 """Stored results as tables, from the command line."""
 
 import csv
+import gzip
 import io
 import json
 
@@ -48,3 +49,31 @@ def test_a_run_that_is_named_twice_stands_in_the_table_once(nnrs, finished, tmp_
     assert nnrs("results", finished, "--format", "jsonl", "--out", lines).returncode == 0
     done = nnrs("results", finished, lines)
     assert len(list(csv.DictReader(io.StringIO(done.stdout)))) == 1
+
+
+def test_lines_are_compressed_where_the_name_says_so_and_serve_as_the_plain_ones_do(
+    nnrs_each, finished, tmp_path
+):
+    files = {name: tmp_path / name for name in ("plain.jsonl", "small.jsonl.gz")}
+    made = nnrs_each(
+        {name: ["results", finished, "--format", "jsonl", "--out", path] for name, path in files.items()}
+    )
+    assert {item.returncode for item in made.values()} == {0}, made
+    plain, small = (path.read_bytes() for path in files.values())
+    assert gzip.decompress(small) == plain
+    assert len(small) < len(plain) / 2
+    told = nnrs_each({name: ["results", path] for name, path in files.items()})
+    assert told["plain.jsonl"].stdout == told["small.jsonl.gz"].stdout
+    files["small.jsonl.gz"].write_bytes(small[:-9])
+    page = tmp_path / "page.html"
+    torn = nnrs_each(
+        {
+            "results": ["results", files["small.jsonl.gz"]],
+            "report": ["report", files["small.jsonl.gz"], "--out", page],
+        }
+    )
+    for item in torn.values():
+        assert item.returncode == 2
+        assert f"error: {files['small.jsonl.gz']} is damaged: " in item.stderr
+        assert item.stderr.count("\n") == 1
+    assert not page.exists()

@@ -22,7 +22,9 @@ def results(
             "table1, table2, table3: the paper's tables with ours beside them, as CSV."
         ),
     ] = "csv",
-    out: Annotated[Path | None, typer.Option(help="A file, instead of standard output; *.gz: compressed.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A file, instead of standard output; *.gz: compressed.")
+    ] = None,
 ) -> None:
     """All results of finished runs, without their models."""
     from nnrs.errors import ConfigError
