@@ -2,10 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nnrs.errors import ConfigError, DataError
-from nnrs.experiments.text_scores import TEXT_METRICS, texts_of_files, wmd_along
+from nnrs.experiments.text_scores import TEXT_METRICS, Texts, WordSpace, texts_of_files, wmd_along
+from nnrs.metrics.wmd import WordVectors
 
 RIGHT = "the cat sat on the mat"
 WRONG = "a dog ran off quite fast"
@@ -83,6 +87,36 @@ def test_word_movers_distance_takes_the_words_that_have_vectors(files, tmp_path)
     for metric in ("wmd", "self-wmd"):
         with pytest.raises(DataError, match="no two sentences can be compared"):
             score(files(["nowhere", "what"], ["east", "east"], vectors), metric)
+
+
+def test_the_interval_of_self_wmd_is_that_of_its_value_however_many_of_a_minibatch_have_words(
+    files, tmp_path
+):
+    (tmp_path / "two.vec").write_text("east 1 0\nnorth 0 1\n")
+    few = ["east", "north", *["what"] * 18]  # two of twenty can be compared, at distance 1
+    many = ["east"] * 10 + ["north"] * 10  # twenty of twenty, each with 10 of its 19 others at distance 1
+    made = score(files([*few, *many], vectors=str(tmp_path / "two.vec")), "self-wmd")
+    each = 10 / 19
+    assert made.value == pytest.approx((2 * 1.0 + 20 * each) / 22)
+    assert made.interval == pytest.approx((each, 1.0))
+    # Of two minibatches the ends are each alone, whatever its weight. Of forty the mean is near the fuller ones'.
+    some = score(files([*few, *many] * 20, vectors=str(tmp_path / "two.vec")), "self-wmd")
+    assert some.interval[0] < some.value < some.interval[1] < (1.0 + each) / 2
+
+
+@given(
+    made=st.lists(st.sampled_from("abc"), min_size=1, max_size=9),
+    gold=st.lists(st.sampled_from("abc"), min_size=1, max_size=9),
+)
+def test_of_the_same_sentence_again_and_again_the_interval_of_every_score_is_its_value(made, gold):
+    vectors = WordVectors(
+        np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=np.float32), np.ones(3, dtype=bool)
+    )
+    space = WordSpace({"a": 0, "b": 1, "c": 2}, vectors, "three")
+    texts = Texts([made] * 40, lambda count, parts: "", [gold] * 40, lambda: space)  # two minibatches
+    for metric in TEXT_METRICS.values():
+        for each in metric(texts):
+            assert each.interval == pytest.approx((each.value, each.value)), each.metric
 
 
 def test_distances_are_told_from_the_first_word_on_as_soon_as_both_have_one(files, tmp_path):

@@ -3,9 +3,12 @@
 import json
 import shutil
 from dataclasses import replace
+from random import Random
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from sacrebleu import corpus_bleu
 from tests.digits import translated, write_digits
 
@@ -22,6 +25,8 @@ from nnrs.experiments.subject import Request
 from nnrs.experiments.text import ParallelText, Text
 from nnrs.experiments.together import can_batch
 from nnrs.experiments.trajectory import trajectory_of
+from nnrs.experiments.translations import bleu_with_interval, sacrebleu_metric, translate_words
+from nnrs.metrics.significance import resampled_means
 from nnrs.policies.methods import METHODS
 from nnrs.run_directory import RunDirectory
 
@@ -61,6 +66,7 @@ def test_it_learns_to_translate_words_in_another_order(learned):
     assert greedy.value > 95.0
     assert beam.value > 95.0
     assert perplexity.value < 1.1
+    assert perplexity.interval[0] < perplexity.value < perplexity.interval[1]
     assert perplexity.value == pytest.approx(RunDirectory(learned).summary()["test_perplexity"], rel=1e-9)
     parts = greedy.parts
     named = {"task": "translate", "from": "num", "to": "en", "decode": "greedy", "tok": "none", "n": "40"}
@@ -82,6 +88,49 @@ def test_bleu_is_sacrebleus_of_what_was_made_and_of_the_text_as_it_stands(learne
     assert score.value == pytest.approx(corpus_bleu(made, [gold], tokenize="none", force=True).score)
     assert score.interval[0] <= score.value <= score.interval[1]
     assert "text-seed:3" in score.signature
+
+
+def noisy_copies(count, kept, seed=0):
+    """Sentences of 5 to 25 words out of 300, and copies in which each word was kept with this probability."""
+    random = Random(seed)
+    words = [f"w{number}" for number in range(300)]
+    gold = [random.choices(words, k=random.randint(5, 25)) for _ in range(count)]
+    made = [[word if random.random() < kept else random.choice(words) for word in line] for line in gold]
+    return made, gold
+
+
+@pytest.mark.parametrize(
+    ("kept", "least", "most"),
+    [(0.58, 25.0, 35.0), (0.05, 0.1, 1.0)],
+    ids=["fair", "poor"],  # without a match of the higher orders, smoothing decides
+)
+def test_the_interval_of_bleu_is_that_of_sacrebleus_scores_of_the_same_draws(kept, least, most):
+    made, gold = noisy_copies(30, kept)
+    value, interval = bleu_with_interval(sacrebleu_metric(), made, gold)
+    times = (resampled_means(torch.eye(30).double()) * 30).round().long().tolist()  # each sentence is drawn
+    assert all(sum(row) == 30 for row in times)
+    again = []
+    for row in times:
+        drawn = [index for index, often in enumerate(row) for _ in range(often)]
+        lines, references = ([" ".join(side[index]) for index in drawn] for side in (made, gold))
+        again.append(corpus_bleu(lines, [references], tokenize="none", force=True).score)
+    ends = torch.tensor(again).double().quantile(torch.tensor([0.025, 0.975]).double())
+    assert interval == pytest.approx(tuple(ends.tolist()), rel=1e-6)
+    assert least < value < most
+    assert interval[0] < value < interval[1]
+
+
+@given(made=st.lists(st.sampled_from("abc"), max_size=9), gold=st.lists(st.sampled_from("abc"), max_size=9))
+def test_of_the_same_sentence_again_and_again_the_interval_of_bleu_is_its_value(made, gold):
+    value, interval = bleu_with_interval(sacrebleu_metric(), [made] * 3, [gold] * 3)
+    assert interval == pytest.approx((value, value))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_interval_of_bleu_holds_its_value_where_every_order_has_matches(seed):
+    made, gold = noisy_copies(60, 0.3 + 0.08 * seed, seed)
+    value, interval = bleu_with_interval(sacrebleu_metric(), made, gold)
+    assert interval[0] < value < interval[1]
 
 
 def test_a_translation_ends_where_its_sentence_ends_and_its_row_is_its_own(learned, digits):
@@ -129,8 +178,6 @@ def test_greedy_is_the_likeliest_word_at_every_step(learned):
             break
         said.append(vocabulary.words[word])
     assert said == translated(WORDS)
-    from nnrs.experiments.translations import translate_words
-
     assert translate_words(loaded, WORDS, 2, DECODINGS["greedy"], seed=1) == [said, said]
 
 

@@ -14,7 +14,7 @@ from nnrs import __version__
 from nnrs.corpus import read_tokens
 from nnrs.embeddings import read_vectors
 from nnrs.errors import ConfigError, DataError
-from nnrs.metrics.bleu import ORDERS, Overlap, bleu, corpus_bleu, overlap, self_bleu, sentence_bleu
+from nnrs.metrics.bleu import ORDERS, Overlap, corpus_bleu, overlap, pooled_bleu, self_bleu, sentence_bleu
 from nnrs.metrics.score import Score
 from nnrs.metrics.significance import bootstrap_interval
 from nnrs.metrics.wmd import BagsOfWords, WordVectors, self_wmd, summarize, wmd
@@ -73,10 +73,8 @@ def bleu_scores(texts: Texts) -> Iterator[Score]:
     values = torch.from_numpy(100.0 * sentence_bleu(generated, gold))
     signature = texts.sign(count, ["smooth:1"])
     yield Score("bleu4", float(values.mean()), signature, interval(values[:, None]))
-    together, ends = (
-        100.0 * corpus_bleu(generated, gold),
-        corpus_interval(generated, texts.references("bleu")),
-    )
+    together = 100.0 * corpus_bleu(generated, gold)
+    ends = corpus_interval(generated, texts.references("bleu"), lambda pooled: 100.0 * pooled_bleu(pooled))
     yield Score("corpus-bleu4", together, texts.sign(count, ["smooth:floor0.1"]), ends)
 
 
@@ -138,9 +136,9 @@ def self_wmd_scores(texts: Texts) -> Iterator[Score]:
     summary = summarize(distances)
     if not summary.compared:
         raise _incomparable(space)
-    means = torch.from_numpy(distances).view(-1, size).nanmean(dim=1)
     signature = texts.sign(summary.compared, [f"wmd-vectors:{space.name}", f"within:batch{size}"])
-    yield Score("self-wmd", summary.distance, signature, interval(means[~means.isnan()][:, None]))
+    minibatches = torch.from_numpy(distances).view(-1, size)
+    yield Score("self-wmd", summary.distance, signature, _interval_of_known(minibatches))
 
 
 TEXT_METRICS: dict[str, Callable[[Texts], Iterator[Score]]] = {
@@ -181,19 +179,32 @@ def interval(rows: Float[Tensor, "n values"]) -> Interval | None:
     return (float(low[0]), float(high[0])) if len(rows) > 1 else None
 
 
-def corpus_interval(generated: Sentences, gold: Sentences) -> Interval | None:
-    """The bootstrap interval of corpus BLEU over sentences, whose counts are added up anew each time."""
+def _interval_of_known(groups: Float[Tensor, "groups size"]) -> Interval | None:
+    """The bootstrap interval, over groups, of the mean of all values that are no NaN; each counts as much as any."""
+    rows = torch.stack([groups.nansum(dim=1), (~groups.isnan()).sum(dim=1)], dim=1)
+    rows = rows[rows[:, 1] > 0]
+    low, high = bootstrap_interval(rows, lambda sums: sums[..., :1] / sums[..., 1:])
+    return (float(low[0]), float(high[0])) if len(rows) > 1 else None
+
+
+def corpus_interval(
+    generated: Sentences, gold: Sentences, score: Callable[[Overlap], Float[np.ndarray, " n"]]
+) -> Interval | None:
+    """The bootstrap interval of corpus BLEU over sentences, whose counts are added up anew each time.
+
+    `score` makes BLEU of added-up counts, and must smooth them as the value does that the interval is of.
+    """
     count = len(generated)
     pairs = [sentence for pair in zip(generated, gold, strict=True) for sentence in pair]
     counts = overlap(pairs, np.arange(2 * count) // 2)
     columns = np.column_stack([counts.matches, counts.ngrams, counts.length, counts.closest])[::2]
 
-    def score(means: Tensor) -> Tensor:
+    def statistic(means: Tensor) -> Tensor:
         sums = (means * count).round().long().numpy()
         pooled = Overlap(sums[:, :ORDERS], sums[:, ORDERS:-2], sums[:, -2], sums[:, -1])
-        return torch.from_numpy(np.where(pooled.ngrams[:, -1] > 0, 100.0 * bleu(pooled), 0.0))[:, None]
+        return torch.from_numpy(score(pooled))[:, None]
 
-    low, high = bootstrap_interval(torch.from_numpy(columns).double(), score)
+    low, high = bootstrap_interval(torch.from_numpy(columns).double(), statistic)
     return (float(low[0]), float(high[0])) if count > 1 else None
 
 

@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from jaxtyping import Float
 
 from nnrs.errors import ConfigError
 from nnrs.evaluation.generate import Decoding, decoding_of
@@ -15,13 +18,17 @@ from nnrs.experiments.generations import Continuations, kept_text
 from nnrs.experiments.load import LoadedRun, config_of
 from nnrs.experiments.subject import TEACHER_FORCED, Request, Subject
 from nnrs.experiments.text import ParallelText
-from nnrs.experiments.text_scores import corpus_interval
+from nnrs.experiments.text_scores import Interval, corpus_interval
+from nnrs.metrics.bleu import Overlap
 from nnrs.metrics.score import Score
 from nnrs.metrics.significance import bootstrap_interval
 from nnrs.models import Translator
 from nnrs.models.base import SequenceModel
 from nnrs.pairs import Sentences
 from nnrs.run_directory import Json, RunDirectory
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.bleu import BLEU
 
 FOR_TEXT = ("sentences", "prefix", "length", "data", "vectors", "oracle")  # what a request says of other runs
 
@@ -54,19 +61,41 @@ def translation_perplexity(subject: Subject, split: str) -> Iterator[Score]:
 
 def translation_bleu(subject: Subject, split: str) -> Iterator[Score]:
     """BLEU in percent by sacreBLEU, of the words as they stand in the text (`tok:none`); `<unk>` is none of them."""
+    metric = sacrebleu_metric()  # before anything is translated, should it not be there
+    for decoding in subject.request.decodings:
+        gold, made = translations(subject, split, decoding)
+        how = [f"n:{len(made)}", *_how(subject, decoding), "tok:none", f"smooth:{metric.smooth_method}"]
+        signature = subject.signature(split, before=[*how, f"sacrebleu:{version('sacrebleu')}"])
+        value, ends = bleu_with_interval(metric, made, gold)
+        yield Score("bleu", value, signature, ends)
+
+
+def sacrebleu_metric() -> "BLEU":
+    """BLEU as sacreBLEU has it, of text that is words already."""
     try:
         from sacrebleu.metrics.bleu import BLEU
     except ImportError:
         raise ConfigError(
             "bleu of a translation needs sacrebleu, which is not installed: pip install 'nnrs[metrics]'."
         ) from None
-    for decoding in subject.request.decodings:
-        gold, made = translations(subject, split, decoding)
-        metric = BLEU(tokenize="none", force=True)
-        score = metric.corpus_score([" ".join(line) for line in made], [[" ".join(line) for line in gold]])
-        how = [f"n:{len(made)}", *_how(subject, decoding), "tok:none", "smooth:exp"]
-        signature = subject.signature(split, before=[*how, f"sacrebleu:{version('sacrebleu')}"])
-        yield Score("bleu", score.score, signature, corpus_interval(made, gold))
+    return BLEU(tokenize="none", force=True)
+
+
+def bleu_with_interval(
+    metric: "BLEU", made: list[list[str]], gold: list[list[str]]
+) -> tuple[float, Interval | None]:
+    """The score of all sentences together, and the interval of that very score over sentences."""
+
+    def score(pooled: Overlap) -> Float[np.ndarray, " n"]:
+        rows = zip(*(part.tolist() for part in pooled), strict=True)
+        scores = (
+            metric.compute_bleu(matches, ngrams, length, closest, smooth_method=metric.smooth_method)
+            for matches, ngrams, length, closest in rows
+        )
+        return np.array([each.score for each in scores])
+
+    whole = metric.corpus_score([" ".join(line) for line in made], [[" ".join(line) for line in gold]])
+    return whole.score, corpus_interval(made, gold, score)
 
 
 def translations(subject: Subject, split: str, name: str) -> Continuations:

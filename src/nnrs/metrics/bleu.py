@@ -76,8 +76,8 @@ def corpus_bleu(hypotheses: Sequence[Sentence], references: Sequence[Sequence[Se
     """
     if len(hypotheses) == 0:
         raise DataError("corpus BLEU needs at least one hypothesis, got none.")
-    pooled = Overlap(*(part.sum(axis=0, keepdims=True) for part in _paired(hypotheses, references)))
-    return float(bleu(pooled)[0]) if pooled.ngrams[0, -1] else 0.0
+    together = Overlap(*(part.sum(axis=0, keepdims=True) for part in _paired(hypotheses, references)))
+    return float(pooled_bleu(together)[0])
 
 
 class Overlap(NamedTuple):
@@ -94,6 +94,11 @@ def bleu(of: Overlap) -> Float[np.ndarray, " n"]:
     precisions = np.where(of.matches == 0, FLOOR, of.matches) / np.maximum(of.ngrams, 1)
     brevity = np.minimum(0.0, 1.0 - of.closest / np.maximum(of.length, 1))
     return np.where(of.matches[:, 0] == 0, 0.0, np.exp(brevity + np.log(precisions).mean(axis=1)))
+
+
+def pooled_bleu(of: Overlap) -> Float[np.ndarray, " n"]:
+    """The same of counts that were added up over many sentences: 0 where none of them has four words."""
+    return np.where(of.ngrams[:, -1] > 0, bleu(of), 0.0)
 
 
 def overlap(sentences: Sequence[Sentence], group: Int[np.ndarray, " n"]) -> Overlap:
