@@ -6,7 +6,9 @@ import re
 import pytest
 from tests.report.factory import EVIL, make_explorer, make_results, write_results
 
+from nnrs.cli.report import report
 from nnrs.errors import DataError, RunError
+from nnrs.experiments import store
 from nnrs.experiments.store import Result
 from nnrs.grid_directory import GridDirectory
 from nnrs.report.page import build_page, for_script, write_report
@@ -111,6 +113,15 @@ def test_a_run_that_two_sources_hold_is_one_run_of_the_page(tmp_path):
     sources = [write_results(tmp_path / f"{n}.jsonl", records[:n]) for n in (4, 3)]
     page = write_report(sources, tmp_path / "report.html").read_text()
     assert "4 runs · 2 settings × 2 seeds" in page
+
+
+def test_a_page_and_its_picture_read_the_results_once(tmp_path, monkeypatch):
+    source = write_results(tmp_path / "results.jsonl", make_results(groups=2, seeds=1))
+    read, collected = [], store._collected
+    monkeypatch.setattr(store, "_collected", lambda path: read.append(path) or collected(path))
+    report([source], out=tmp_path / "report.html", picture=tmp_path / "main.svg")
+    assert read == [source]
+    assert "ss" in (tmp_path / "main.svg").read_text()
 
 
 def test_a_page_is_made_anew_but_no_other_file_is_overwritten(tmp_path):

@@ -6,11 +6,13 @@ import math
 import pytest
 from tests.report.factory import make_result, make_results
 
+from nnrs.experiments.markdown import as_markdown
 from nnrs.experiments.store import Result
 from nnrs.metrics.score import FAMILIES
 from nnrs.report import shown
 from nnrs.report.columns import column_values, columns_of, paper_columns
 from nnrs.report.payload import make_payload
+from nnrs.report.picture import picture
 from nnrs.report.shown import Mean, detailed, rounded, shown_at_first, shown_groups
 
 
@@ -38,9 +40,22 @@ def test_a_number_is_named_with_what_it_counts_and_a_row_of_the_paper_without_it
     assert [group.name for group in of(rows)] == ["NNRS-1", "SS-1"]
 
 
-def test_groups_that_no_label_tells_apart_carry_their_fingerprint():
+def test_groups_that_no_label_tells_apart_are_named_by_their_texts_and_then_by_their_fingerprints():
+    texts = [make_result("mle", corpus, {"method": "mle"}, 9, 1, 2) for corpus in ("ptb", "news")]
+    texts[1]["group"] = "00000008"
+    assert [group.name for group in of(texts)] == ["mle · ptb", "mle · news"]
     alike = [make_result("mle", "ptb", {"method": "mle"}, group, 1, 2) for group in (10, 11)]
-    assert [group.name for group in of(alike)] == ["mle · 0000000a", "mle · 0000000b"]
+    assert [group.name for group in of(alike)] == ["mle · ptb · 0000000a", "mle · ptb · 0000000b"]
+
+
+def test_tables_the_picture_and_the_page_call_a_setting_by_one_name():
+    records = [make_result("nnrs", "ptb", {"method": "nnrs", "k": k}, int(k), 1, 2) for k in ("5", "13")]
+    results = [Result(record) for record in records]
+    names = ["k 5", "k 13"]
+    assert [group.name for group in shown_groups(results)] == names
+    assert as_markdown(results).splitlines()[0].split(" | ")[2:] == ["k 5", "k 13 |"]
+    drawn = picture(results)["hconcat"][0]["layer"][0]["encoding"]["y"]["sort"]
+    assert sorted(drawn) == sorted(names)
 
 
 def test_several_seeds_have_students_interval_and_one_its_bootstrap():

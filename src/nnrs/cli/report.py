@@ -11,7 +11,7 @@ from nnrs.cli.output import JsonOption, print_json
 def report(
     sources: Annotated[
         list[Path],
-        typer.Argument(help="Folders of grids or of runs, run directories, or .jsonl files of results."),
+        typer.Argument(help="Folders of grids or of runs, run directories, or .jsonl(.gz) files of results."),
     ],
     out: Annotated[
         Path | None, typer.Option(help="The page. [default: report.html, in the folder where there is one]")
@@ -22,14 +22,11 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Write the tables, plots and explorers of stored results as one HTML file that needs no network."""
-    from nnrs.experiments.store import collect
     from nnrs.report.page import write_report
-    from nnrs.report.picture import write_picture
 
-    if picture:
-        write_picture([result for source in sources for result in collect(source)], picture)
     in_folder = len(sources) == 1 and sources[0].is_dir()
-    place = write_report(sources, out or (sources[0] / "report.html" if in_folder else Path("report.html")))
+    usual = sources[0] / "report.html" if in_folder else Path("report.html")
+    place = write_report(sources, out or usual, picture)
     if json:
         print_json({"report": str(place), "bytes": place.stat().st_size})
     else:

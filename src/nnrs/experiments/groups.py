@@ -1,6 +1,7 @@
 """Results that differ in nothing but the seed, taken together."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -117,3 +118,34 @@ def grouped(results: Iterable[Result]) -> list[Group]:
         Group(tuple(by_seed.values()), keys, {"version": version} if several else {})
         for (_, version), by_seed in members.items()
     ]
+
+
+def names_of(groups: Sequence[Group]) -> list[str]:
+    """What each is called: the labels in which they differ, numbers with what they count.
+
+    Those that no label tells apart are named by their texts, too, and then by their fingerprints.
+    """
+    varying = varying_labels(groups)
+    names = [_name(group, varying) for group in groups]
+    for more in ("corpus", "group"):
+        times = Counter(names)
+        names = [
+            f"{name} · {getattr(group.results[0], more)}" if times[name] > 1 else name
+            for name, group in zip(names, groups, strict=True)
+        ]
+    return names
+
+
+def varying_labels(groups: Sequence[Group]) -> list[str]:
+    """The labels in which groups differ, or the method where they differ in none."""
+    names = dict.fromkeys(name for group in groups for name in group.labels)
+    varying = [name for name in names if len({group.labels.get(name) for group in groups}) > 1]
+    if "row" in varying and "method" in varying:
+        varying.remove("method")  # a row of the paper says its method
+    return varying or ["method"]
+
+
+def _name(group: Group, varying: Sequence[str]) -> str:
+    told = [(name, group.labels[name]) for name in varying if name in group.labels]
+    texts = [f"{name} {text}" if text[:1].isdecimal() else text for name, text in told]
+    return " · ".join(texts) or group.method

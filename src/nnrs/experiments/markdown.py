@@ -1,9 +1,8 @@
 """Results as a Markdown table: a column for each setting, a row for each thing that was measured of it."""
 
-from collections import Counter
 from collections.abc import Sequence
 
-from nnrs.experiments.groups import Group, grouped
+from nnrs.experiments.groups import grouped, names_of
 from nnrs.experiments.store import Result
 from nnrs.metrics.contrasts import t_interval
 from nnrs.metrics.score import family_of
@@ -33,25 +32,6 @@ def as_markdown(results: Sequence[Result]) -> str:
         label = key.replace("|", " ")
         lines.append([label, family.better, *(_shown(each, family.digits) for each in values)])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def names_of(groups: Sequence[Group]) -> list[str]:
-    """What tells each from the others: labels in which they differ, else its text, else its fingerprint."""
-    names = [_differing(group, groups) for group in groups]
-    for more in ("corpus", "group"):
-        times = Counter(names)
-        names = [
-            f"{name}, {getattr(group.results[0], more)}" if times[name] > 1 else name
-            for name, group in zip(names, groups, strict=True)
-        ]
-    return names
-
-
-def _differing(group: Group, groups: Sequence[Group]) -> str:
-    apart = [
-        value for name, value in group.labels.items() if len({other.labels.get(name) for other in groups}) > 1
-    ]
-    return ", ".join(apart) or group.method
 
 
 def _listed(seeds: Sequence[int]) -> str:

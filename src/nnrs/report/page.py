@@ -17,26 +17,29 @@ from nnrs.files import write_text
 from nnrs.grid_directory import GridDirectory
 from nnrs.report.columns import Published
 from nnrs.report.payload import contrast_row, make_payload, nothing_published
+from nnrs.report.picture import write_picture
 from nnrs.run_directory import Json
 
 SCRIPTS = ("base", "rows", "plots", "table", "results", "samples", "explorers", "start")
 MARK = '<meta name="generator" content="nnrs '
 
 
-def write_report(sources: Sequence[Path], out: Path) -> Path:
-    """Write the page of all results that the sources hold; returns where it is.
+def write_report(sources: Sequence[Path], out: Path, picture: Path | None = None) -> Path:
+    """Write the page of all results that the sources hold, and their picture where one is asked for.
 
-    A page that was there is made anew; any other file is left alone.
+    Returns where the page is. One that was there is made anew; any other file is left alone.
     """
     check_replaceable(out)
     with without_collector():
-        page = _page_of(sources)
+        results = collect(*sources)
+        page = _page_of(results, sources)
+    if picture:
+        write_picture(results, picture)
     write_text(out, page)
     return out
 
 
-def _page_of(sources: Sequence[Path]) -> str:
-    results = collect(*sources)
+def _page_of(results: Sequence[Result], sources: Sequence[Path]) -> str:
     if not results:
         raise DataError(f"{', '.join(map(str, sources))}: no finished run to report on. Finish one first.")
     plans = [plan for source in sources if source.is_dir() and (plan := GridDirectory(source).plan())]

@@ -8,20 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nnrs.experiments.explorer import table_settings
+from nnrs.experiments.groups import varying_labels
 from nnrs.experiments.settings import setting_numbers
 from nnrs.experiments.store import FILES, Result
 from nnrs.metrics.contrasts import Contrast
 from nnrs.report.columns import Published, column_values, columns_of, paper_columns
 from nnrs.report.figures import figures
-from nnrs.report.shown import (
-    Shown,
-    common_key,
-    detailed,
-    rounded,
-    shown_at_first,
-    shown_groups,
-    varying_labels,
-)
+from nnrs.report.shown import Shown, common_key, detailed, rounded, shown_at_first, shown_groups
 from nnrs.run_directory import Json
 
 COSINE = ("nnrs", "ss-nnrs")  # the methods that draw from the table of nearest neighbors
@@ -47,9 +40,10 @@ def make_payload(
     chosen = detailed(groups)
     plotted = _Plotted.of([groups[index] for index in chosen])
     beginnings: dict[str, int] = {}
-    settings = setting_numbers([group.group for group in groups])
+    own = [group.group for group in groups]
+    settings = setting_numbers(own)
     return {
-        "labels": varying_labels(groups),
+        "labels": varying_labels(own),
         "groups": [_group(group, number, tails) for group, number in zip(groups, settings, strict=True)],
         "columns": [column for column in told if any(mean is not None for mean in column["mean"])],
         "paper": rounded(paper_columns(columns, groups, published)),

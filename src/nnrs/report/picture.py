@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from nnrs.errors import ConfigError, DataError, RunError
-from nnrs.experiments.groups import Group, grouped
-from nnrs.experiments.markdown import names_of
+from nnrs.experiments.groups import Group, grouped, names_of
 from nnrs.experiments.store import Result
 from nnrs.files import explained, write_text
 from nnrs.metrics.contrasts import t_interval

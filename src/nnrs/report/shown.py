@@ -7,7 +7,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from nnrs.experiments.groups import Group, grouped
+from nnrs.experiments.groups import Group, grouped, names_of
 from nnrs.experiments.score_keys import version_of
 from nnrs.experiments.store import Result, signature_parts
 from nnrs.metrics.contrasts import t_interval
@@ -139,21 +139,7 @@ def common_key(groups: Sequence[Shown], wanted: Collection[str]) -> str | None:
 def shown_groups(results: Iterable[Result]) -> list[Shown]:
     """The groups in the order in which they first appear, named by what tells them apart."""
     groups = grouped(results)
-    names = _names(groups)
-    several = Counter(names)
-    return [
-        Shown(group, f"{name} · {group.results[0].group}" if several[name] > 1 else name)
-        for group, name in zip(groups, names, strict=True)
-    ]
-
-
-def varying_labels(groups: Sequence[Group] | Sequence[Shown]) -> list[str]:
-    """The labels in which groups differ, or the method where they differ in none."""
-    names = dict.fromkeys(name for group in groups for name in group.labels)
-    varying = [name for name in names if len({group.labels.get(name) for group in groups}) > 1]
-    if "row" in varying and "method" in varying:
-        varying.remove("method")  # a row of the paper says its method
-    return varying or ["method"]
+    return [Shown(group, name) for group, name in zip(groups, names_of(groups), strict=True)]
 
 
 def detailed(groups: Sequence[Shown]) -> list[int]:
@@ -177,17 +163,6 @@ def shown_at_first(groups: Sequence[Shown], candidates: Sequence[int]) -> list[i
     chosen = list(best.values())[:SHOWN]
     rest = [index for index in there if index not in chosen]
     return sorted([*chosen, *rest[: max(SHOWN - 2 - len(chosen), 0)]])
-
-
-def _names(groups: Sequence[Group]) -> list[str]:
-    """Each group's labels that vary; a number with what it counts."""
-    varying = varying_labels(groups)
-    made = []
-    for group in groups:
-        told = [(name, group.labels[name]) for name in varying if name in group.labels]
-        texts = [f"{name} {text}" if text[:1].isdecimal() else text for name, text in told]
-        made.append(" · ".join(texts) or group.method)
-    return made
 
 
 def _interval(by_seed: dict[int, Json]) -> Sequence[float] | None:
