@@ -5,7 +5,9 @@ import threading
 
 import pytest
 import torch
+import typer
 
+from nnrs.cli.grid import carry_out
 from nnrs.errors import RunError
 from nnrs.experiments import together, work
 from nnrs.experiments.grid import MOST_TOGETHER, Board, open_grid, share_out
@@ -251,6 +253,15 @@ def test_cells_of_a_kind_are_given_together_and_others_one_by_one(board):
     assert MOST_TOGETHER > 3
 
 
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_no_more_cells_of_a_kind_are_given_together_than_are_asked_for(most, board):
+    names = [cell.name for cell in board.left]
+    hands = Scripted(kind=lambda cell: "fleet")
+    share_out(board, hands, lambda progress: None, lambda: False, most)
+    assert hands.given == [names[at : at + most] for at in range(0, 6, most)]
+    assert board.outcome().done == 6
+
+
 class Busy(Worker):
     """A worker that is at cells, and never ends them."""
 
@@ -268,6 +279,42 @@ def finish_training(board, cell):
     for epoch in range(cell.config.training.epochs):
         directory.append("metrics", {"epoch": epoch})
     directory.write_summary({})
+
+
+class FakeGpu(Workers):
+    """A GPU whose workers are done at once with what they are given, which is noted in order."""
+
+    def __init__(self, board):
+        super().__init__(board.grid, torch.device("cuda"), jobs=3, threads=1)
+        self.given, self._board = [], board
+
+    def give(self, cells, request):
+        trains = not all(map(self._is_trained, cells))
+        self.given.append(("train" if trains else "measure", [cell.name for cell in cells]))
+        worker = Busy([cell.name for cell in cells], trains)
+        self._all.append(worker)
+        for cell in cells:
+            if trains:
+                finish_training(self._board, cell)
+            self._heard.put((worker, News(name=cell.name, how="trained" if trains else "done")))
+
+
+@pytest.mark.parametrize("most", [2, 3, 6])
+def test_each_fleet_of_a_gpu_is_measured_before_the_next_one_is_trained(most, board):
+    names, gpu = [cell.name for cell in board.left], FakeGpu(board)
+    share_out(board, gpu, lambda progress: None, lambda: False, most)
+    fleets = [names[at : at + most] for at in range(0, 6, most)]
+    expected = [[("train", fleet), *(("measure", [name]) for name in fleet)] for fleet in fleets]
+    assert gpu.given == [order for orders in expected for order in orders]
+
+
+@pytest.mark.parametrize(("asked", "most"), [(5, 5), (None, MOST_TOGETHER)])
+def test_the_size_of_a_fleet_is_told_to_who_shares_out(asked, most, board, monkeypatch):
+    told = []
+    monkeypatch.setattr("nnrs.experiments.grid.share_out", lambda *arguments: told.append(arguments[-1]))
+    with pytest.raises(typer.Exit):  # for nothing was done
+        carry_out(board.plan, board.grid.path, jobs=1, fleet=asked, device="cpu", ray=None)
+    assert told == [most]
 
 
 def test_a_gpu_trains_one_fleet_or_measures_several_runs_that_are_trained(board):

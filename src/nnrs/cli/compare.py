@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnrs.cli.grid import JobsOption, RayOption
+from nnrs.cli.grid import FleetOption, JobsOption, RayOption
 from nnrs.cli.many import (
     OutOption,
     SeedsOption,
@@ -41,6 +41,7 @@ def compare(
         typer.Option(metavar="RUN", help="A better model's run: exposure measures errors against it."),
     ] = None,
     jobs: JobsOption = None,
+    fleet: FleetOption = None,
     ray: RayOption = None,
     device: DeviceOption = "auto",
     json: JsonOption = False,
@@ -61,7 +62,7 @@ def compare(
     made = plan(chosen, wanted, given_options(options), measured, command=this_command(), oracle=oracle)
     for sentence in reach(len(wanted), len(pairs_of(chosen))):
         note(sentence)
-    carry_out(made, out, jobs=jobs, device=device, ray=ray)
+    carry_out(made, out, jobs=jobs, fleet=fleet, device=device, ray=ray)
     results = collect(out)
     found, page = findings(results), write_page(out)
     if json:

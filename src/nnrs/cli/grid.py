@@ -20,6 +20,14 @@ JobsOption = Annotated[
         help="Runs at a time. [default: one for each core; a GPU trains a fleet, then measures 4 at a time]",
     ),
 ]
+FleetOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="On a GPU, at most N runs train side by side; elsewhere no matter. [default: as many as it holds]",
+    ),
+]
 RayOption = Annotated[
     str | None, typer.Option(metavar="ADDRESS|auto", help="Run on a Ray cluster that shares --out.")
 ]
@@ -29,6 +37,7 @@ def grid(
     file: Annotated[Path, typer.Argument(help="TOML: settings of `nnrs train`, with lists for what varies.")],
     out: Annotated[Path, typer.Option(help="The folder for the runs; the same again continues.")],
     jobs: JobsOption = None,
+    fleet: FleetOption = None,
     ray: RayOption = None,
     device: DeviceOption = "auto",
     json: JsonOption = False,
@@ -39,7 +48,7 @@ def grid(
 
     command = shlex.join(["nnrs", "grid", file.name, "--out", out.name])
     plan = read_plan(file, command)
-    carry_out(plan, out, jobs=jobs, device=device, ray=ray)
+    carry_out(plan, out, jobs=jobs, fleet=fleet, device=device, ray=ray)
     results = collect(out)
     if json:
         print_json([result.record for result in results])
@@ -47,7 +56,9 @@ def grid(
         _report(results, plan.title, out)
 
 
-def carry_out(plan: "Plan", out: Path, *, jobs: int | None, device: str, ray: str | None) -> None:
+def carry_out(
+    plan: "Plan", out: Path, *, jobs: int | None, fleet: int | None = None, device: str, ray: str | None
+) -> None:
     """Run a plan with its progress on standard error; returns only where every run is done."""
     from nnrs.cli.interrupt import Interruptible
     from nnrs.experiments.grid import run_grid
@@ -61,7 +72,13 @@ def carry_out(plan: "Plan", out: Path, *, jobs: int | None, device: str, ray: st
             )
         else:
             outcome = run_grid(
-                plan, out, jobs=jobs, device=device, watch=shown.show, should_stop=interruption.asked
+                plan,
+                out,
+                jobs=jobs,
+                fleet=fleet,
+                device=device,
+                watch=shown.show,
+                should_stop=interruption.asked,
             )
     _explain(outcome, out)
 

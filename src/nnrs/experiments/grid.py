@@ -75,13 +75,15 @@ def run_grid(
     out: Path | str,
     *,
     jobs: int | None = None,
+    fleet: int | None = None,
     device: str = "auto",
     watch: Callable[[Progress], None] = lambda progress: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> GridOutcome:
     """Carry out what is missing of a plan, in worker processes; `watch` hears of the progress about once a second.
 
-    `jobs` of them; on a GPU one trains as much side by side as it can, and so many measure what is trained.
+    `jobs` of them; on a GPU one trains as much side by side as it can (or `fleet` runs), and so many measure what is
+    trained. Small fleets mean that the first runs are measured and safe early.
     A cell that fails is recorded and the others go on; the next call tries it again. Ends when every cell is done or
     has failed here, also those that another process is at.
     """
@@ -95,7 +97,7 @@ def run_grid(
         # Of all cells, not of those that are left: a run begun after a restart has as many as one begun before.
         threads = torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else max(1, cores // jobs)
         with Workers(grid, chosen, jobs, threads) as workers:
-            share_out(board, workers, watch, should_stop)
+            share_out(board, workers, watch, should_stop, fleet or MOST_TOGETHER)
     if not board.left:
         ensure_explorer(grid, plan)
     return board.outcome()
@@ -237,9 +239,13 @@ class Hands(Protocol):
 
 
 def share_out(
-    board: Board, hands: Hands, watch: Callable[[Progress], None], should_stop: Callable[[], bool]
+    board: Board,
+    hands: Hands,
+    watch: Callable[[Progress], None],
+    should_stop: Callable[[], bool],
+    most: int = MOST_TOGETHER,
 ) -> None:
-    """Give cells away until none is left, or until asked to stop."""
+    """Give cells away until none is left, or until asked to stop; of a kind, at most so many together."""
     stopping, shown, losses = False, 0.0, 0
     while hands.cells if stopping else board.left:
         if should_stop() and not stopping:
@@ -247,7 +253,7 @@ def share_out(
             hands.stop()
         free = filter(hands.takes, board.free())
         while not stopping and hands.have_time and (cell := next(free, None)):
-            _give(cell, free, board, hands)
+            _give(cell, free, board, hands, most)
         heard = hands.hear(TICK)  # of a worker that died: of all its cells
         if stopping:
             heard = [
@@ -265,10 +271,10 @@ def share_out(
     watch(board.progress())
 
 
-def _give(cell: Cell, free: Iterator[Cell], board: Board, hands: Hands) -> None:
+def _give(cell: Cell, free: Iterator[Cell], board: Board, hands: Hands, most: int) -> None:
     """A cell, and with it those that are free and of its kind."""
     kind = hands.kind(cell)
     alike = (other for other in free if hands.kind(other) == kind) if kind else iter(())
-    cells = [cell, *itertools.islice(alike, MOST_TOGETHER - 1)]
+    cells = [cell, *itertools.islice(alike, most - 1)]
     board.taken |= {each.name for each in cells}
     hands.give(cells, board.plan.request)
