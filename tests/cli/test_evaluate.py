@@ -147,31 +147,57 @@ def test_runs_that_differ_in_their_seed_alone_have_a_mean_and_a_spread(
     assert printed[-3] == f"{means[0]['signature']} = {' '.join(shown)}"
 
 
-def test_a_terminal_sees_which_metric_of_which_run_is_under_way(environment, finished, folder):
-    run = folder / "watched"
-    shutil.copytree(finished, run)
+def on_a_terminal(environment, stream, *words, columns=300):
+    """What a terminal sees of one of a command's two streams, and what came on the other."""
     ours, theirs = pty.openpty()
-    command = [
-        sys.executable,
-        "-m",
-        "nnrs",
-        "evaluate",
-        str(run),
-        "--metrics",
-        "perplexity,bleu",
-        *map(str, SHORT),
-    ]
-    wide = {**environment, "COLUMNS": "300", "TERM": "xterm"}
-    process = subprocess.Popen(command, env=wide, stdout=subprocess.PIPE, stderr=theirs, text=True)
+    command = [sys.executable, "-m", "nnrs", *map(str, words)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: theirs}
+    wide = {**environment, "COLUMNS": str(columns), "TERM": "xterm"}
+    process = subprocess.Popen(command, env=wide, text=True, **streams)
     os.close(theirs)
     seen = b""
     with contextlib.suppress(OSError):  # which is how a terminal says that nobody writes to it any longer
         while part := os.read(ours, 4096):
             seen += part
-    process.communicate(timeout=60)
-    assert process.returncode == 0
+    os.close(ours)
+    printed, told = process.communicate(timeout=60)
+    assert process.returncode == 0, told
+    return seen.decode(), told if stream == "stdout" else printed
+
+
+def test_a_terminal_sees_which_metric_of_which_run_is_under_way(environment, finished, folder):
+    run = folder / "watched"
+    shutil.copytree(finished, run)
+    ask = ("evaluate", run, "--metrics", "perplexity,bleu", *SHORT)
+    seen, _ = on_a_terminal(environment, "stderr", *ask)
     for step in ("perplexity (test)", "bleu (test)"):
-        assert f"{run}: {step}" in seen.decode()
+        assert f"{run}: {step}" in seen
+
+
+def test_of_several_runs_a_terminal_sees_the_table_alone_and_of_one_the_signatures_too(
+    environment, runs, nnrs
+):
+    seen, told = on_a_terminal(environment, "stdout", "evaluate", runs, columns=80)
+    assert "|split:" not in seen
+    rows = [line for line in seen.splitlines() if "ppl (test)" in line]
+    assert [row.split()[1] for row in rows] == ["both", "plain"]  # in one line each
+    assert str(runs) in "".join(seen.split())  # the folder of both, said once
+    assert told.splitlines()[-1] == "signatures: in scores.jsonl of each run, or with --json"
+    one, told = on_a_terminal(environment, "stdout", "evaluate", runs / "plain")
+    assert one.splitlines()[-1].startswith("ppl|split:test|")
+    assert told == ""
+    piped = nnrs("evaluate", runs)
+    signatures = [line for line in piped.stdout.splitlines() if line.startswith("ppl|split:test|")]
+    assert [line.rpartition(" = ")[2] for line in signatures] == [row.split()[6] for row in rows]
+
+
+def test_a_row_of_a_table_that_is_piped_stays_on_one_line(nnrs, finished, folder):
+    far = folder / "-".join(["long"] * 20)
+    for run in (far / "run", folder / "near" / "run"):
+        shutil.copytree(finished, run)
+    done = nnrs("evaluate", far, folder / "near")
+    assert done.returncode == 0, done.stderr
+    assert f"│ {far.name}/run │" in done.stdout
 
 
 def test_no_terminal_sees_nothing_but_the_scores(nnrs, finished, folder):

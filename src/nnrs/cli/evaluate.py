@@ -1,5 +1,7 @@
 """`nnrs evaluate`: how well a trained model predicts text, and how good the text is that it makes."""
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,7 +129,8 @@ def _of_files(
 def _print(scores: "list[tuple[str, Score]]", json: bool) -> None:
     """One score as it is, several as a table with their intervals; signatures below, as a list in JSON.
 
-    Runs that differ in their seed alone have their means as well.
+    Runs that differ in their seed alone have their means as well. Of several runs a terminal has the table alone:
+    the signatures, a line or two each, would push it out of sight.
     """
     from nnrs.metrics.score import over_seeds
 
@@ -144,21 +147,28 @@ def _print(scores: "list[tuple[str, Score]]", json: bool) -> None:
         print_table(title, ("metric", "value"), [(_label(score), score.shown())])
     else:
         _print_table(scores, means, several_runs)
+    if several_runs and sys.stdout.isatty():
+        note("signatures: in scores.jsonl of each run, or with --json")
+        return
     for made in (*(score for _, score in scores), *means):
         typer.echo(str(made))
 
 
 def _print_table(scores: "list[tuple[str, Score]]", means: "list[SeedMean]", several_runs: bool) -> None:
+    """A row for each score and each mean; of several runs with their names within the folder that they share."""
+    title, columns = "intervals by bootstrap", ("metric", "value", "95% interval", "better")
     rows = [
-        (run, _label(score), score.shown(), score.shown_interval(), score.family.better)
-        for run, score in scores
+        (_label(score), score.shown(), score.shown_interval(), score.family.better) for _, score in scores
     ]
+    if not several_runs:
+        print_table(title, columns, rows)
+        return
+    folder = os.path.commonpath([Path(run).absolute().parent for run, _ in scores])
+    named = [(os.path.relpath(run, folder), *row) for (run, _), row in zip(scores, rows, strict=True)]
     for mean in means:
         first = mean.scores[0]
-        rows.append((f"mean of {len(mean.scores)} seeds", _label(first), *mean.shown(), first.family.better))
-    skipped = 0 if several_runs else 1
-    columns = ("run", "metric", "value", "95% interval", "better")
-    print_table("intervals by bootstrap", columns[skipped:], [row[skipped:] for row in rows])
+        named.append((f"mean of {len(mean.scores)} seeds", _label(first), *mean.shown(), first.family.better))
+    print_table(f"{title}; runs in {folder}", ("run", *columns), named)
 
 
 def _label(score: "Score") -> str:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 
+ANY_WIDTH = 10_000  # characters, of which a table takes what it needs
+
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
@@ -37,10 +39,13 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """The table on standard output."""
+    """The table on standard output; where that is no terminal, each row on one line, however long."""
     from rich.console import Console
 
-    Console().print(table(title, columns, rows))
+    console = Console()
+    if not console.is_terminal:
+        console.width = ANY_WIDTH
+    console.print(table(title, columns, rows))
 
 
 def duration(seconds: float) -> str:
