@@ -69,6 +69,17 @@ def test_what_gsns_learned_is_kept_with_the_best_model_and_loaded(text, tmp_path
         assert ours == pytest.approx(expected, abs=1e-5)
 
 
+def test_a_loaded_run_says_in_one_line_what_it_is(text, tmp_path):
+    start(config(text, "nnrs"), tmp_path / "run", CPU).finish()
+    loaded = nnrs.load(tmp_path / "run")
+    epochs = [record["valid_perplexity"] for record in RunDirectory(tmp_path / "run").records("metrics")]
+    assert min(epochs) == epochs[loaded.best_epoch] == loaded.valid_perplexity
+    assert repr(loaded) == (
+        f"<LoadedRun {tmp_path / 'run'}: nnrs lstm-2x16, best epoch {loaded.best_epoch}, "
+        f"validation perplexity {min(epochs):.2f}>"
+    )
+
+
 @pytest.mark.parametrize("method", ["unigram", "nnrs"])
 def test_a_run_does_not_continue_on_other_vectors(text, tmp_path, method):
     vectors = tmp_path / "vectors.vec"

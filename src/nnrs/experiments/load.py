@@ -18,7 +18,7 @@ from nnrs.seeding import Random, Stream
 from nnrs.vocabulary import Vocabulary
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LoadedRun:
     """What `nnrs.load` gives: the best model of a run, its vocabulary and its neighbor table.
 
@@ -31,6 +31,15 @@ class LoadedRun:
     table: NeighborTable | None
     config: RunConfig
     best_epoch: int
+    valid_perplexity: float  # of that epoch, as training measured it: in several streams at once
+    path: Path
+
+    def __repr__(self) -> str:
+        which = f"{self.config.policy.method} {self.config.model.label()}"
+        return (
+            f"<LoadedRun {self.path}: {which}, best epoch {self.best_epoch}, "
+            f"validation perplexity {self.valid_perplexity:.2f}>"
+        )
 
 
 def load(path: Path | str, device: torch.device | str = "cpu") -> LoadedRun:
@@ -47,7 +56,16 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> LoadedRun:
     table = NeighborTable.load(directory.table_path) if directory.table_path.is_file() else None
     if table and "policy.neighbor_logits" in tensors:
         table = table.reweighted(tensors["policy.neighbor_logits"])
-    return LoadedRun(model.to(device), vocabulary, sources, table, config, state["best_epoch"])
+    return LoadedRun(
+        model.to(device),
+        vocabulary,
+        sources,
+        table,
+        config,
+        best_epoch=state["best_epoch"],
+        valid_perplexity=state["best_valid_perplexity"],
+        path=directory.path,
+    )
 
 
 def config_of(directory: RunDirectory) -> RunConfig:
