@@ -1,11 +1,15 @@
 """One real sentence at the rates and draws of a run's last epoch: gold, neighbor and prediction at each step."""
 
+import copy
+from dataclasses import replace
 from functools import partial
 
 import torch
 
+from nnrs.batches import IGNORED, Window
 from nnrs.experiments.run import Run
-from nnrs.policies.base import Rates
+from nnrs.experiments.text import ParallelText
+from nnrs.policies.base import InputPolicy, Rates
 from nnrs.policies.functional import sample_tokens
 from nnrs.run_directory import Json
 from nnrs.seeding import Random, Stream
@@ -16,21 +20,24 @@ WINDOW = 3  # not the first, whose text may be a title
 
 @torch.no_grad()
 def trajectory_of(run: Run) -> Json:
-    """The first row of a window, with the last epoch's rates and draws; predictions by the model as it stands.
+    """The first row of a window, as the last epoch had it, with its rates and draws; predictions by the model now.
 
     `inputs` are the words that are taken, `sources` where each comes from. Beside them stand the words that might
-    have been: None where there is no neighbor, or nothing to predict from.
+    have been: None where there is no neighbor, or nothing to predict from. Of a translation the row is a target as
+    its decoder reads it, and `translates` its source.
     """
     parts, epochs = run.parts, run.parts.config.training.epochs
-    at = min(WINDOW, len(parts.windows) - 1)
-    window, rates = parts.windows[at], parts.policy.rates(1.0)
-    step, device = (epochs - 1) * len(parts.windows) + at, window.inputs.device
+    windows = parts.windows.shuffled(Random(parts.config.seed, Stream.ORDER, epochs))  # as in the loop
+    at = min(WINDOW, len(windows) - 1)
+    window, policy = windows[at], _as_in_last_epoch(run)
+    rates = policy.rates(1.0)
+    step, device = (epochs - 1) * len(windows) + at, window.inputs.device
     draws = partial(Random, parts.config.seed, Stream.DRAWS, step, device=device)
-    choice = parts.policy.choose(window, rates, draws())
+    choice = policy.choose(window, rates, draws())
     first = torch.zeros(1, dtype=torch.long, device=device)
     unrolled = unroll(
         parts.model,
-        parts.policy,
+        policy,
         choice.of_rows(first),
         Carry(parts.model.first_state(window, None)).of_rows(first),
         masks=None,
@@ -39,7 +46,7 @@ def trajectory_of(run: Run) -> Json:
         passes=run.trainer.passes,
     )
     made, decode = unrolled.choice, parts.text.vocabulary.decode
-    offered = parts.policy.choose(window, Rates(0.0, 1.0 if rates.neighbor else 0.0), draws()).of_rows(first)
+    offered = policy.choose(window, Rates(0.0, 1.0 if rates.neighbor else 0.0), draws()).of_rows(first)
     near = [
         decode([word])[0] if possible else None
         for word, possible in zip(
@@ -47,14 +54,33 @@ def trajectory_of(run: Run) -> Json:
         )
     ]
     taken = zip(made.takes_neighbor[0].tolist(), made.takes_prediction[0].tolist(), strict=True)
-    return {
+    steps = {
         "gold": decode(made.gold[0].tolist()),
         "inputs": decode(unrolled.inputs[0].tolist()),
         "sources": ["neighbor" if near else "prediction" if own else "gold" for near, own in taken],
         "neighbors": near,
         "predictions": [None, *decode(_said(run, unrolled))] if rates.prediction else [None] * len(near),
-        "epoch": epochs - 1,
     }
+    length = int(window.scored[0].sum())  # behind it the row is filled up
+    told = {name: words[:length] for name, words in steps.items()}
+    return {**told, "translates": _source(run, window), "epoch": epochs - 1}
+
+
+def _as_in_last_epoch(run: Run) -> InputPolicy:
+    """The policy at the last epoch's τ, which has moved since."""
+    policy, epochs = copy.copy(run.parts.policy), run.directory.records("metrics")
+    if epochs:
+        policy.temperature_state = replace(policy.temperature_state, temperature=epochs[-1]["temperature"])
+    return policy
+
+
+def _source(run: Run, window: Window) -> list[str] | None:
+    """The words that the first row translates, where it is a translation."""
+    text = run.parts.text
+    if window.source is None or not isinstance(text, ParallelText):
+        return None
+    *words, _ = window.source[0][window.source[0] != IGNORED].tolist()  # without `<eos>`
+    return text.source_vocabulary.decode(words)
 
 
 def _said(run: Run, unrolled: Unrolled) -> list[int]:
