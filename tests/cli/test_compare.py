@@ -61,6 +61,19 @@ def test_the_same_command_again_trains_nothing_and_says_the_same_as_json(nnrs, t
     assert {item["metric"].split("|")[0] for item in record["others"]} >= {"bleu4", "self-bleu4"}
 
 
+def test_records_of_all_its_runs_are_enough_for_the_same_words(nnrs, text, tiny, compared, tmp_path):
+    out, first = compared
+    records = tmp_path / "records.jsonl"
+    assert nnrs("results", out, "--format", "jsonl", "--out", records).returncode == 0
+    command = ["compare", "--data", text, *tiny, *SMALL, "--out", tmp_path / "out", "--records", records]
+    done = nnrs(*command)
+    assert done.returncode == 0, done.stderr
+    assert "6 of 6 runs are taken from records.jsonl\n" in done.stderr
+    assert done.stdout == first.stdout
+    assert not list((tmp_path / "out").glob("runs/*/config.json"))
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
 def test_distances_are_measured_with_the_same_vectors_also_for_methods_without(compared):
     out, _ = compared
     vectors = {}

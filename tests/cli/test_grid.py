@@ -173,6 +173,44 @@ def test_more_seeds_add_runs_and_leave_the_others_alone(copied, nnrs, text, tmp_
     assert [result["name"] for result in json.loads(ended.stdout)] == names
 
 
+@pytest.fixture(scope="module")
+def records(done, nnrs):
+    """The results of the grid as a small file, without its models."""
+    path = done[1].parent / "records.jsonl.gz"
+    assert nnrs("results", done[1], "--format", "jsonl", "--out", path).returncode == 0
+    return path
+
+
+def test_a_plan_goes_on_elsewhere_from_its_records_alone(done, records, nnrs, text, tmp_path):
+    out, larger = tmp_path / "out", write_grid(tmp_path / "larger.toml", text, seeds="1-3")
+    command = ["grid", larger, "--out", out, "--jobs", 2, "--fleet", 2, "--records", records]
+    ended = nnrs(*command)
+    assert ended.returncode == 0, ended.stderr
+    assert "4 of 6 runs are taken from records.jsonl.gz\n" in ended.stderr
+    assert {path.parent.name for path in out.glob("runs/*/config.json")} == {"mle_seed-3", "ss-nnrs_seed-3"}
+    ours = results_of(out)
+    assert {name: ours[name] for name in NAMES} == results_of(done[1])
+    assert len(ours) == 6
+    assert (out / "explorer.json").is_file()  # from the run whose model is here
+    before = written(out)
+    again = nnrs(*command)
+    assert "0 of 6 runs are taken from records.jsonl.gz; 4 that fit are here already\n" in again.stderr
+    assert again.stdout == ended.stdout
+    assert written(out) == before
+
+
+def test_records_of_other_runs_are_refused_with_the_difference_before_anything_is_made(
+    done, records, nnrs, text, tmp_path
+):
+    other = write_grid(tmp_path / "other.toml", text, epochs=3)
+    ended = nnrs("grid", other, "--out", tmp_path / "out", "--records", records)
+    assert ended.returncode == 2
+    assert "no record is a run of this plan" in ended.stderr
+    assert "in training.epochs (2 there, 3 here). Leave --records out" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

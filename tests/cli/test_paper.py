@@ -60,6 +60,18 @@ def test_table_3_in_the_same_folder_trains_nothing(nnrs, root, table2):
     assert "nan" not in done.stdout
 
 
+def test_a_table_is_printed_again_from_its_records_alone(nnrs, root, table2, tmp_path):
+    out, printed = table2
+    records = tmp_path / "records.jsonl.gz"
+    assert nnrs("results", out, "--format", "jsonl", "--out", records).returncode == 0
+    command = ["paper", "table2", "--data", root, "--corpus", "mine", *SMALL, "--records", records]
+    done = nnrs(*command, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    count = len(MODELS) * len(COLUMNS)
+    assert f"{count} of {count} runs are taken from records.jsonl.gz\n" in done.stderr
+    assert done.stdout == printed
+
+
 def test_mistakes_are_refused_before_anything_is_made(nnrs_each, root, tmp_path):
     commands = {
         "table": ["tabel1", "--data", root],

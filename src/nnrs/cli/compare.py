@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnrs.cli.grid import FleetOption, JobsOption, RayOption
+from nnrs.cli.grid import FleetOption, JobsOption, RayOption, RecordsOption
 from nnrs.cli.many import (
     OutOption,
     SeedsOption,
@@ -42,6 +42,7 @@ def compare(
     ] = None,
     jobs: JobsOption = None,
     fleet: FleetOption = None,
+    records: RecordsOption = None,
     ray: RayOption = None,
     device: DeviceOption = "auto",
     json: JsonOption = False,
@@ -62,7 +63,7 @@ def compare(
     made = plan(chosen, wanted, given_options(options), measured, command=this_command(), oracle=oracle)
     for sentence in reach(len(wanted), len(pairs_of(chosen))):
         note(sentence)
-    carry_out(made, out, jobs=jobs, fleet=fleet, device=device, ray=ray)
+    carry_out(made, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray)
     results = collect(out)
     found, page = findings(results), write_page(out)
     if json:

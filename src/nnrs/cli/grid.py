@@ -28,6 +28,10 @@ FleetOption = Annotated[
         help="On a GPU, at most N runs train side by side; elsewhere no matter. [default: as many as it holds]",
     ),
 ]
+RecordsOption = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="Results of runs that are not to be trained again; repeatable."),
+]
 RayOption = Annotated[
     str | None, typer.Option(metavar="ADDRESS|auto", help="Run on a Ray cluster that shares --out.")
 ]
@@ -38,6 +42,7 @@ def grid(
     out: Annotated[Path, typer.Option(help="The folder for the runs; the same again continues.")],
     jobs: JobsOption = None,
     fleet: FleetOption = None,
+    records: RecordsOption = None,
     ray: RayOption = None,
     device: DeviceOption = "auto",
     json: JsonOption = False,
@@ -48,7 +53,7 @@ def grid(
 
     command = shlex.join(["nnrs", "grid", file.name, "--out", out.name])
     plan = read_plan(file, command)
-    carry_out(plan, out, jobs=jobs, fleet=fleet, device=device, ray=ray)
+    carry_out(plan, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray)
     results = collect(out)
     if json:
         print_json([result.record for result in results])
@@ -57,12 +62,21 @@ def grid(
 
 
 def carry_out(
-    plan: "Plan", out: Path, *, jobs: int | None, fleet: int | None = None, device: str, ray: str | None
+    plan: "Plan",
+    out: Path,
+    *,
+    jobs: int | None,
+    fleet: int | None = None,
+    records: list[Path] | None = None,
+    device: str,
+    ray: str | None,
 ) -> None:
     """Run a plan with its progress on standard error; returns only where every run is done."""
     from nnrs.cli.interrupt import Interruptible
     from nnrs.experiments.grid import run_grid
 
+    if records:
+        _take_over(plan, out, records, device)
     with Interruptible() as interruption, GridProgress() as shown:
         if ray:
             from nnrs.experiments.on_ray import run_on_ray
@@ -81,6 +95,15 @@ def carry_out(
                 should_stop=interruption.asked,
             )
     _explain(outcome, out)
+
+
+def _take_over(plan: "Plan", out: Path, records: list[Path], device: str) -> None:
+    """Put what is done elsewhere into the folder, and say how much that is."""
+    from nnrs.experiments.records import take_over
+
+    found, names = take_over(plan, out, records, device), ", ".join(path.name for path in records)
+    here = f"; {found.here} that fit are here already" if found.here else ""
+    note(f"{found.taken} of {len(plan.cells)} runs are taken from {names}{here}")
 
 
 def _explain(outcome: "GridOutcome", out: Path) -> None:

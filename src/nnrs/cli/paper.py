@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnrs.cli.grid import FleetOption, JobsOption, RayOption
+from nnrs.cli.grid import FleetOption, JobsOption, RayOption, RecordsOption
 from nnrs.cli.many import (
     OutOption,
     SeedsOption,
@@ -43,6 +43,7 @@ def paper(
     format: Annotated[str, typer.Option(help="table, csv or json, on standard output.")] = "table",
     jobs: JobsOption = None,
     fleet: FleetOption = None,
+    records: RecordsOption = None,
     ray: RayOption = None,
     device: DeviceOption = "auto",
     **options: Any,
@@ -68,7 +69,7 @@ def paper(
             "neighbors come from the training text; for the paper's, name a file of GoogleNews with --vectors"
         )
     made = plan(what, corpora, wanted, parse_seeds(seeds), command=this_command(), pilot=pilot)
-    carry_out(made, out, jobs=jobs, fleet=fleet, device=device, ray=ray)
+    carry_out(made, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray)
     results = collect(out)
     _print(what, results, format, out)
     if what != "figures" and format == "table":

@@ -112,7 +112,8 @@ def ensure_explorer(grid: GridDirectory, plan: Plan) -> None:
     ]  # the others have no table
     for cell in sorted(near, key=lambda cell: _rank(cell.config.policy.method)):
         path = grid.run_path(cell.name)
-        explorer = make_explorer(path) if is_done(path, plan.request) else None
+        here = RunDirectory(path).parameters() is not None  # and not its record alone
+        explorer = make_explorer(path) if here and is_done(path, plan.request) else None
         if explorer:
             grid.write_explorer(explorer)
             return

@@ -195,7 +195,7 @@ def _flat(values: Mapping[str, Any]) -> Flat:
         if name == "seeds":
             flat["seed"] = parse_seeds(str(value))
         elif isinstance(value, Mapping) and name in sections:
-            flat |= dict(_leaves(value, name))
+            flat |= dict(leaves(value, f"{name}."))
         elif name in SETTINGS or name in LAID_OVER:
             flat[SETTINGS.get(name, name)] = value
         else:
@@ -203,12 +203,17 @@ def _flat(values: Mapping[str, Any]) -> Flat:
     return flat
 
 
-def _leaves(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
+def leaves(table: Mapping[str, Any], path: str = "") -> Iterable[tuple[str, Any]]:
+    """The values of nested tables by their full names, which begin with `path`.
+
+    >>> dict(leaves({"policy": {"k": 5, "rate": {"end": 0.2}}, "seed": 1}))
+    {'policy.k': 5, 'policy.rate.end': 0.2, 'seed': 1}
+    """
     for name, value in table.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{path}.{name}")
+            yield from leaves(value, f"{path}{name}.")
         else:
-            yield f"{path}.{name}", value
+            yield f"{path}{name}", value
 
 
 def _product(flat: Flat) -> list[Flat]:

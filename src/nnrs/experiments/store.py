@@ -90,18 +90,15 @@ def build_result(
         )
     config = RunConfig.from_dict(settings_of(record))
     epochs, model = directory.records("metrics"), directory.best_fingerprint()
-    shown = config.as_dict()
-    for section in ("data", "vectors"):
-        shown[section]["source"] = Path(shown[section]["source"]).name
     made = {
         "format": FORMAT,
         "name": cell.name if cell else directory.path.resolve().name,
         "labels": cell.labels if cell else {"method": config.policy.method},
         "seed": config.seed,
-        "config": shown,
+        "config": shown_config(config),
         "names": record["names"],
         "text": record["text_sha256"][:8],
-        "group": _group(config, record),
+        "group": group_of(config, record),
         "signature": summary["signature"],
         "valid_perplexity": summary["valid_perplexity"],
         "test_perplexity": summary["test_perplexity"],
@@ -159,7 +156,7 @@ def _collected(path: Path) -> list[Result]:
         ]
     runs = RunDirectory.within(path)
     if not runs:
-        return [_of_run(RunDirectory.open(path))]
+        return [_of_run(RunDirectory(path))]
     return [_of_run(run) for run in runs if run.summary() is not None]
 
 
@@ -187,7 +184,9 @@ def signature_parts(signature: str) -> dict[str, str]:
 def _of_run(directory: RunDirectory) -> Result:
     """The stored result where it is of the present model, else one made now."""
     record = _present(directory)
-    return build_result(directory) if record is None else _checked(record, directory.path)
+    if record is None:
+        return build_result(RunDirectory.open(directory.path))
+    return _checked(record, directory.path)
 
 
 def _present(directory: RunDirectory) -> Json | None:
@@ -219,13 +218,21 @@ def _checked(record: Any, where: Path | str) -> Result:
     return Result(record)
 
 
+def shown_config(config: RunConfig) -> Json:
+    """The configuration as plain values, of files their names alone."""
+    shown = config.as_dict()
+    for section in ("data", "vectors"):
+        shown[section]["source"] = Path(shown[section]["source"]).name
+    return shown
+
+
 def shown_request(request: Request) -> Json:
     """What was measured as plain values, of files their names alone: a result tells nothing of its machine."""
     values: Json = json.loads(json.dumps(asdict(request)))  # with lists, as it is read back
     return values | {name: Path(values[name]).name for name in FILES if values[name]}
 
 
-def _group(config: RunConfig, record: Json) -> str:
+def group_of(config: RunConfig, record: Json) -> str:
     """What runs share that differ in nothing but the seed: settings, and text and vectors as they really were."""
     apart = [record[name] for name in ("names", "text_sha256", "vectors_sha256")]
     text = json.dumps([config.fingerprint(), *apart], sort_keys=True)
@@ -241,7 +248,7 @@ def _without_model(score: Json) -> Json:
 
 
 def _samples(generations: Sequence[Json]) -> list[Json]:
-    """A few continuations, spread evenly: of the same prefixes for every run of one text and request."""
+    """A few continuations or translations, spread evenly: of the same words for every run of one text and request."""
     key = generations[0]["key"] if generations else ""
     made = [record for record in generations if record["key"] == key]
     count = min(SAMPLES, len(made))
