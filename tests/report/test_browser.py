@@ -461,3 +461,77 @@ def test_the_trajectory_shows_gold_neighbor_and_prediction_and_joins_what_was_ta
         assert lanes["gold"]["word"] == told["gold"][step]
         for lane in ("neighbor", "prediction"):
             assert lanes[lane]["word"] == told["inputs" if source == lane else f"{lane}s"][step]
+
+
+def test_on_paper_stand_plots_that_no_one_has_scrolled_to(chromium, html):
+    opened = Opened(chromium, html)
+    marks = """() => Object.fromEntries([...document.querySelectorAll("figure")].map((one) => [one.id,
+        one.querySelectorAll("svg .role-mark.mark-line path, svg .role-mark.mark-symbol path").length]))"""
+    assert min(opened.page.evaluate(marks).values()) == 0  # as yet
+    opened.page.evaluate(f"addEventListener('afterprint', () => {{ window.printed = ({marks})(); }})")
+    before = opened.page.pdf()
+    printed = opened.page.evaluate("window.printed")
+    assert sorted(printed) == sorted(f"figure-{name}" for name in PLOTS)
+    assert min(printed.values()) > 1
+    for figure in PLOTS:
+        opened.drawn(figure)
+    assert len(before) == pytest.approx(len(opened.page.pdf()), rel=0.01)  # nothing came with the scrolling
+    assert opened.errors == []
+    opened.page.close()
+
+
+def translation(method, group, **trajectory):
+    """A finished run that translates, as a grid would have stored it."""
+    record = make_result(method, "pairs", {"method": method}, group, 1, 3)
+    record["config"]["data"] |= {"task": "translate", "from_language": "de", "to_language": "en"}
+    for number, sample in enumerate(record["samples"]):
+        sample |= {"prefix": ["ein", "Satz", str(number)], "gold": ["a", "sentence", str(number)]}
+        sample["generated"] = ["one", method, str(number)]
+    record["trajectory"] |= trajectory
+    return record
+
+
+def test_a_translation_shows_its_source_the_gold_translation_and_ours(chromium, tmp_path):
+    records = [translation(method, group) for group, method in enumerate(("mle", "ss"))]
+    records.append(make_result("mle", "ptb", {"method": "text"}, 7, 1, 3))
+    path = tmp_path / "page.html"
+    path.write_text(build_page([Result(record) for record in records], title="t"))
+    opened = Opened(chromium, path)
+    page = opened.page
+    page.locator("#chooser button", has_text="text").click()
+    page.select_option("#samples select", label="ein Satz 1 …")
+    cards = [card.split("\n\n") for card in page.locator("#samples .card").all_inner_texts()]
+    assert cards == [
+        ["Source", "ein Satz 1"],
+        ["Gold translation", "a sentence 1"],
+        ["Our translation: mle", "one mle 1"],
+        ["Our translation: ss", "one ss 1"],
+    ]
+    told = page.inner_text("#samples")
+    assert "Translations of the same sentence" in told
+    assert "ontinuation" not in told
+    assert "eginning" not in told
+    page.locator("#samples select").select_option(index=3)  # beside them, a text that goes on
+    assert "Continuations of the same words" in page.inner_text("#samples")
+    assert "The beginning, and how the text really goes on" in page.inner_text("#samples")
+    assert opened.errors == []
+    page.close()
+
+
+def test_a_translations_trajectory_stands_beside_its_source_and_one_without_is_left_out(chromium, tmp_path):
+    known = translation("nnrs", 1, translates=["ein", EVIL])
+    for records, shown in (([known, translation("ss", 2)], True), ([translation("ss", 2)], False)):
+        path = tmp_path / f"{shown}.html"
+        page_of = build_page([Result(record) for record in records], title="t", explorer=make_explorer())
+        path.write_text(page_of)
+        opened = Opened(chromium, path)
+        assert opened.page.locator("#trajectory").is_visible() == shown
+        if shown:
+            opened.drawn("trajectory")
+            assert opened.page.locator("#trajectory option").all_inner_texts() == ["nnrs"]
+            assert opened.page.inner_text("#trajectory .translates") == f"Source: ein {EVIL}"
+        assert opened.page.locator(
+            "#explore-curriculum"
+        ).is_hidden()  # whose predictions had no source
+        assert opened.errors == []
+        opened.page.close()

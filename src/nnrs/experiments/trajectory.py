@@ -54,9 +54,9 @@ def trajectory_of(run: Run) -> Json:
         )
     ]
     taken = zip(made.takes_neighbor[0].tolist(), made.takes_prediction[0].tolist(), strict=True)
-    steps = {
-        "gold": decode(made.gold[0].tolist()),
-        "inputs": decode(unrolled.inputs[0].tolist()),
+    steps: dict[str, list[str | None]] = {
+        "gold": [*decode(made.gold[0].tolist())],
+        "inputs": [*decode(unrolled.inputs[0].tolist())],
         "sources": ["neighbor" if near else "prediction" if own else "gold" for near, own in taken],
         "neighbors": near,
         "predictions": [None, *decode(_said(run, unrolled))] if rates.prediction else [None] * len(near),

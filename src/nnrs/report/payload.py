@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from nnrs.experiments.config import TRANSLATE
 from nnrs.experiments.explorer import table_settings
 from nnrs.experiments.groups import varying_labels
 from nnrs.experiments.settings import setting_numbers
@@ -118,7 +119,12 @@ def _evaluate_command(request: Mapping[str, Any] | None) -> str | None:
 
 
 def _is_explorable(group: Shown, explorer: Json) -> bool:
-    """Whether the explorer's words are a group's: of the same table, or of the same vocabulary where it has none."""
+    """Whether the explorer's words are a group's: of the same table, or of the same vocabulary where it has none.
+
+    Of a translation they are not: what was predicted there had no source.
+    """
+    if _translates(group):
+        return False
     config = group.first["config"]
     method, theirs = config["policy"]["method"], explorer["table"]
     ours = table_settings(config, group.first["names"])
@@ -155,9 +161,9 @@ class _Plotted:
 
 
 def _detail(group: Shown, plotted: _Plotted, beginnings: dict[str, int]) -> Json:
-    """Curves, samples and a trajectory; `beginnings` numbers the lists of what was to be continued."""
+    """Curves, samples and a trajectory; `beginnings` numbers the lists of what was to be continued or translated."""
     samples = group.first["samples"]
-    told = json.dumps(_prompts(samples))
+    told = json.dumps(_prompts(group))
     return {
         "epochs": group.curves(),
         "exposure": group.exposure(plotted.exposure),
@@ -165,8 +171,18 @@ def _detail(group: Shown, plotted: _Plotted, beginnings: dict[str, int]) -> Json
         "noise": {kind: _noise(group, kind, plotted) for kind in NOISES},
         "samples": [" ".join(sample["generated"]) for sample in samples],
         "prompts": beginnings.setdefault(told, len(beginnings)) if samples else None,
-        "trajectory": group.first["trajectory"],
+        "trajectory": _trajectory(group),
     }
+
+
+def _translates(group: Shown) -> bool:
+    return bool(group.first["config"]["data"].get("task") == TRANSLATE)
+
+
+def _trajectory(group: Shown) -> Json | None:
+    """What training did; of a translation that does not say of what, earlier versions showed another batch."""
+    trajectory: Json | None = group.first["trajectory"]
+    return trajectory if trajectory and (trajectory.get("translates") or not _translates(group)) else None
 
 
 def _noise(group: Shown, kind: str, plotted: _Plotted) -> list[list[float]]:
@@ -177,9 +193,15 @@ def _noise(group: Shown, kind: str, plotted: _Plotted) -> list[list[float]]:
     return found if len(found) > 1 else []
 
 
-def _prompts(samples: Sequence[Json]) -> list[Json]:
-    """What was to be continued, and how the text really went on."""
+def _prompts(group: Shown) -> list[Json]:
+    """What was to be continued, and how the text really goes on; or what was to be translated, and the gold of it."""
+    translates = _translates(group)
     return [
-        {"prefix": " ".join(sample["prefix"]), "gold": " ".join(sample["gold"]), "decode": sample["decode"]}
-        for sample in samples
+        {
+            "prefix": " ".join(sample["prefix"]),
+            "gold": " ".join(sample["gold"]),
+            "decode": sample["decode"],
+            "translates": translates,
+        }
+        for sample in group.first["samples"]
     ]

@@ -104,6 +104,8 @@ function everHasRows(kind, argument) {
   return rows.length > 0;
 }
 
+// On paper all of them are wanted, also those that no one has scrolled to.
+addEventListener("beforeprint", () => plots.forEach((plot) => plot.draw()));
 const refreshPlots = () => plots.forEach((plot) => plot.refresh());
 listeners.push(refreshPlots);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refreshPlots);

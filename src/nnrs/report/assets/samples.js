@@ -7,24 +7,29 @@ function written(text) {
 function placeSamples() {
   const section = $("#samples"), cards = $(".cards", section), { prompts } = DATA;
   if (!prompts.length) return leaveOut(section);
-  let chosen = null; // which list of beginnings (texts and lengths have their own), and which of it
+  let chosen = null; // which list of beginnings or sources (texts and lengths have their own), and which of it
+  const prompt = () => prompts[chosen.list][chosen.number];
   const card = (group) => {
     const dot = make("span", { className: "dot" });
     dot.style.background = colorOf(group);
-    return make("div", { className: "card" }, make("h3", {}, dot, groups[group].name), make("p", {}, ...written(details[group].samples[chosen.number])));
+    const name = `${prompt().translates ? "Our translation: " : ""}${groups[group].name}`;
+    return make("div", { className: "card" }, make("h3", {}, dot, name), make("p", {}, ...written(details[group].samples[chosen.number])));
   };
+  const wide = (title, ...text) => make("div", { className: "card wide" }, make("h3", {}, title), make("p", {}, ...text));
   const drawCards = () => {
-    const { prefix, gold } = prompts[chosen.list][chosen.number];
-    const text = make("p", {}, make("strong", {}, ...written(prefix)), " ", ...written(gold));
-    cards.replaceChildren(make("div", { className: "card wide" }, make("h3", {}, "The beginning, and how the text really goes on"), text),
-      ...shownGroups().filter((group) => details[group].prompts === chosen.list).map(card));
+    const { prefix, gold, translates } = prompt();
+    const given = translates
+      ? [wide("Source", ...written(prefix)), wide("Gold translation", ...written(gold))]
+      : [wide("The beginning, and how the text really goes on", make("strong", {}, ...written(prefix)), " ", ...written(gold))];
+    $(".made", section).textContent = translates ? "Translations of the same sentence" : "Continuations of the same words";
+    cards.replaceChildren(...given, ...shownGroups().filter((group) => details[group].prompts === chosen.list).map(card));
   };
   const draw = () => {
     const lists = [...new Set(shownGroups().map((group) => details[group].prompts).filter((list) => list !== null))];
     const offered = lists.flatMap((list) => prompts[list].map((_, number) => ({ list, number })));
     if (!offered.length) return cards.replaceChildren();
     chosen = offered.find((one) => chosen && one.list === chosen.list && one.number === chosen.number) ?? offered[0];
-    const [label, select] = choice("Beginning", offered.map((one, index) => [index, `${prompts[one.list][one.number].prefix.slice(0, 48)} …`]),
+    const [label, select] = choice("Sample", offered.map((one, index) => [index, `${prompts[one.list][one.number].prefix.slice(0, 48)} …`]),
       (value) => { chosen = offered[Number(value)]; drawCards(); });
     select.value = String(offered.indexOf(chosen));
     $(".controls", section).replaceChildren(label);
@@ -46,9 +51,15 @@ function placeTrajectory() {
   const narrow = () => box.clientWidth < 700;
   const figure = { ...across, title: "Inputs, step by step", get spec() { return (narrow() ? down : across).spec; } };
   box.append(frame(figure, () => rowsOf.trajectory(narrow() ? 40 : Math.floor(box.clientWidth / 42))));
-  const plot = plots.at(-1);
+  const plot = plots.at(-1), told = $(".translates", section);
+  const tell = () => {
+    const { translates } = details[trajectoryGroup].trajectory;
+    told.hidden = !translates;
+    told.textContent = translates ? `Source: ${translates.join(" ")}` : "";
+  };
   const offered = able.slice(0, 200);
-  const [label, select] = choice("Setting", offered.map((group) => [group, groups[group].name]), (value) => { trajectoryGroup = Number(value); plot.refresh(); });
+  const [label, select] = choice("Setting", offered.map((group) => [group, groups[group].name]), (value) => { trajectoryGroup = Number(value); tell(); plot.refresh(); });
   select.value = String(trajectoryGroup);
   $(".controls", section).append(label);
+  tell();
 }
