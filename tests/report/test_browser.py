@@ -530,8 +530,6 @@ def test_a_translations_trajectory_stands_beside_its_source_and_one_without_is_l
             opened.drawn("trajectory")
             assert opened.page.locator("#trajectory option").all_inner_texts() == ["nnrs"]
             assert opened.page.inner_text("#trajectory .translates") == f"Source: ein {EVIL}"
-        assert opened.page.locator(
-            "#explore-curriculum"
-        ).is_hidden()  # whose predictions had no source
+        assert opened.page.locator("#explore-curriculum").is_hidden()  # whose predictions had no source
         assert opened.errors == []
         opened.page.close()

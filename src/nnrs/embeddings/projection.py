@@ -22,7 +22,7 @@ def principal_axes(
 
 
 def project(vectors: Float[Tensor, "vocab dim"], width: int) -> Float[Tensor, "vocab width"]:
-    """The vectors at another width, to start a model's input embeddings from [METHOD 12].
+    """The vectors at another width, to start a model's input embeddings from.
 
     Narrower: their coordinates on the leading principal axes of the rows that are not zero (not centred, so that
     zero rows stay zero and angles are kept as well as they can be). Wider: filled up with zeros.

@@ -27,7 +27,7 @@ CONTROL = bytes({*range(32)} - {*b"\t\r\n"})  # what stands nowhere in a text fi
 
 
 def read_vectors(path: Path | str, words: Sequence[str]) -> Embeddings:
-    """The vectors of `words`, each by its exact spelling or else its lower-cased one [METHOD 4].
+    """The vectors of `words`, each by its exact spelling or else its lower-cased one.
 
     The first row of a spelling counts. A row with a number that is not finite counts as absent.
     """

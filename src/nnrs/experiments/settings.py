@@ -9,7 +9,7 @@ from nnrs.experiments.groups import Group
 from nnrs.experiments.score_keys import version_of
 from nnrs.run_directory import Json
 
-# METHOD, "What to expect": ours and theirs, on test perplexity, at exponential 0 -> 0.2.
+# Before anything was run: ours and theirs, on test perplexity, at exponential 0 -> 0.2 (docs/statistics.md).
 NAMED_IN_ADVANCE = (
     ("nnrs", "mle"),
     ("ss", "mle"),

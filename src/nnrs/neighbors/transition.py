@@ -1,4 +1,4 @@
-"""The TPRS baseline: bigram counts of the training text -> neighbors [METHOD 10].
+"""The TPRS baseline: bigram counts of the training text -> neighbors (docs/paper.md#tprs).
 
 Counts stay sparse: 2 MB on PTB, where the dense matrix would be 400 MB.
 """

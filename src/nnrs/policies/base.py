@@ -98,7 +98,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """Which of the paper's readings a policy follows (METHOD 2, 3, 6, 9)."""
+    """Which of the paper's readings a policy follows: docs/paper.md has them under these names."""
 
     granularity: str = "token"  # token | position | sequence
     replace: str = "inputs"  # inputs | targets

@@ -80,7 +80,7 @@ def cosine_neighbors(config: "PolicyConfig", material: Material) -> NeighborTabl
 
 
 def bigram_rows(config: "PolicyConfig", material: Material) -> Proposal:
-    """TPRS: the likeliest successors in the training text [METHOD 10]."""
+    """TPRS: the likeliest successors in the training text (docs/paper.md#tprs)."""
     ids, replaceable = material.train_ids, material.replaceable
     if config.transition_whole:
         return TransitionRows.of(ids, replaceable, rows=config.transition_row)
