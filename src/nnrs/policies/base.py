@@ -98,7 +98,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """Which of the paper's readings a policy follows: docs/paper.md has them under these names."""
+    """Which of the paper's readings a policy follows: docs/paper.md#granularity, #replace, #eq-4, #predictions."""
 
     granularity: str = "token"  # token | position | sequence
     replace: str = "inputs"  # inputs | targets

@@ -1,6 +1,6 @@
 """What a gain must be compared with: noise on the same tokens at the same rates, without the neighbors' meaning.
 
-A method that beats teacher forcing but none of these owes its gain to noise, not to neighbors (docs/paper.md#controls).
+A method that beats teacher forcing but none of these owes its gain to noise, not neighbors (docs/paper.md#controls).
 """
 
 from dataclasses import dataclass, replace
