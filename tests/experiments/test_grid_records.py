@@ -137,6 +137,16 @@ def test_another_text_of_the_same_name_is_another_run(there, here):
     assert re.search(r'differs from mle_seed-1 in text \("\w{8}" there, "\w{8}" here\)', said)
 
 
+def test_the_same_text_in_a_file_of_another_name_is_the_same_run_where_the_corpus_is_called_the_same(
+    there, here
+):
+    (here / "text.txt").rename(here / "Text.txt")  # a corpus goes by its stem in small letters
+    assert taken_from(there, plan_on(here, data=str(here / "Text.txt")), here / "out").taken == 3
+    (here / "Text.txt").rename(here / "prose.txt")
+    said = refusal(there, plan_on(here, data=str(here / "prose.txt")), here / "other")
+    assert 'in corpus ("text" there, "prose" here).' in said
+
+
 def test_other_vectors_of_the_same_name_make_other_runs_of_those_that_use_them(there, here):
     material(here, vectors=["w0 2 2 2", *VECTORS[1:]])
     plan = plan_on(here)
