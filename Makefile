@@ -12,7 +12,7 @@ SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # A warning fails it (with --quiet none would); the variable silences what the theme says of its own future.
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: demo test check test-all docs bench clean
+.PHONY: demo test check test-all docs bench results clean
 
 demo: $(VENV)/.installed
 	$(BIN)/nnrs demo
@@ -32,6 +32,10 @@ check: $(VENV)/.installed
 
 docs: $(VENV)/.installed
 	$(SITE)
+
+# Tables, pages and pictures of what was run, from the records alone.
+results: $(VENV)/.installed
+	$(BIN)/python results/rebuild.py
 
 bench: $(VENV)/.installed
 	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'

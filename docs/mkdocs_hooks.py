@@ -14,7 +14,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = {"README.md": "index.md"} | {
-    path: path for path in ("CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
+    path: path for path in ("CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "results/README.md")
 }
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")
 MATH = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -10,7 +10,10 @@ from nnrs.policies.methods import METHODS
 ROOT = Path(__file__).parents[1]
 CARDS = sorted((ROOT / "docs" / "methods").glob("*.md"))
 README = ROOT / "README.md"
-PAGES = [*CARDS, README, *(ROOT / "docs").glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+BESIDE = [
+    ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "results/README.md")
+]
+PAGES = [*CARDS, README, *(ROOT / "docs").glob("*.md"), *BESIDE]
 SECTIONS = ["How to use", "Suggested settings", "Details", "What to watch for", "Attribution"]
 
 

@@ -1,12 +1,9 @@
-"""Results as a Markdown table, and the tables that stand in the documents."""
+"""Results as a Markdown table."""
 
 import math
-from pathlib import Path
 
 from nnrs.experiments.markdown import as_markdown
-from nnrs.experiments.store import Result, collect
-
-ROOT = Path(__file__).parents[2]
+from nnrs.experiments.store import Result
 
 
 def result(method, seed, valid, test, corpus="toy", group="", **scores):
@@ -54,8 +51,3 @@ def test_a_column_is_headed_by_its_settings_name_whatever_that_holds():
     assert as_markdown([result("mle", 1, 9.0, 8.0), *results]).startswith(
         r"| mean ± half of the 95 % interval over seeds | better | mle | a\|b · toy · 0a | a\|b · toy · 0b |"
     )
-
-
-def test_the_table_in_the_documents_is_that_of_the_records():
-    written = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert as_markdown(collect(ROOT / "results" / "ptb-methods.jsonl")) in written

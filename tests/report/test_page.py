@@ -86,6 +86,8 @@ def test_a_grids_folder_gives_the_title_the_command_and_the_explorer(tmp_path):
     grid.explorer_path.write_text(json.dumps(make_explorer()))
     page = write_report([grid.path], grid.report_path).read_text()
     assert "<h1>Mine</h1>" in page
+    named = write_report([grid.path], grid.report_path, title="Ours & theirs").read_text()
+    assert "<h1>Ours &amp; theirs</h1>" in named
     assert "nnrs grid mine.toml --out grid" in page
     assert data_of(page)["explorer"]["words"] == make_explorer()["words"]
 

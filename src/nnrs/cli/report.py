@@ -19,6 +19,7 @@ def report(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="The perplexities as one picture, too.")
     ] = None,
+    title: Annotated[str | None, typer.Option(help="Of the page. [default: the grid's own]")] = None,
     json: JsonOption = False,
 ) -> None:
     """Write the tables, plots and explorers of stored results as one HTML file that needs no network."""
@@ -26,7 +27,7 @@ def report(
 
     in_folder = len(sources) == 1 and sources[0].is_dir()
     usual = sources[0] / "report.html" if in_folder else Path("report.html")
-    place = write_report(sources, out or usual, picture)
+    place = write_report(sources, out or usual, picture, title)
     if json:
         print_json({"report": str(place), "bytes": place.stat().st_size})
     else:

@@ -24,7 +24,9 @@ SCRIPTS = ("base", "rows", "plots", "table", "results", "samples", "explorers", 
 MARK = '<meta name="generator" content="nnrs '
 
 
-def write_report(sources: Sequence[Path], out: Path, picture: Path | None = None) -> Path:
+def write_report(
+    sources: Sequence[Path], out: Path, picture: Path | None = None, title: str | None = None
+) -> Path:
     """Write the page of all results that the sources hold, and their picture where one is asked for.
 
     Returns where the page is. One that was there is made anew; any other file is left alone.
@@ -32,20 +34,20 @@ def write_report(sources: Sequence[Path], out: Path, picture: Path | None = None
     check_replaceable(out)
     with without_collector():
         results = collect(*sources)
-        page = _page_of(results, sources)
+        page = _page_of(results, sources, title)
     if picture:
         write_picture(results, picture)
     write_text(out, page)
     return out
 
 
-def _page_of(results: Sequence[Result], sources: Sequence[Path]) -> str:
+def _page_of(results: Sequence[Result], sources: Sequence[Path], title: str | None) -> str:
     if not results:
         raise DataError(f"{', '.join(map(str, sources))}: no finished run to report on. Finish one first.")
     plans = [plan for source in sources if source.is_dir() and (plan := GridDirectory(source).plan())]
     return build_page(
         results,
-        title=" and ".join(dict.fromkeys(plan["title"] for plan in plans)) or "Results",
+        title=title or " and ".join(dict.fromkeys(plan["title"] for plan in plans)) or "Results",
         commands=[plan["command"] for plan in plans],
         found=findings(results),
         explorer=next((found for source in sources if (found := _explorer(source))), None),

@@ -1,0 +1,113 @@
+"""Tables, pictures and pages, made again from the records beside this file: `make results`.
+
+A study is NAME.jsonl.gz, as `nnrs results --format jsonl` wrote it. It becomes NAME.csv, NAME.html and the tables
+that stand in docs/results.md between `<!-- NAME -->` or `<!-- NAME contrasts -->` and `<!-- end -->`.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from nnrs.experiments.findings import findings, shown_difference, shown_interval, shown_p
+from nnrs.experiments.markdown import as_markdown
+from nnrs.experiments.replication import Printed, table1, table1_lines
+from nnrs.experiments.store import Result, collect
+from nnrs.experiments.table import lines_csv, results_csv
+from nnrs.files import write_text
+from nnrs.report.page import write_report
+from nnrs.report.picture import write_picture
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+STUDIES = {
+    "ptb-table1": "Table 1 on PTB: perplexity by configuration and schedule",
+    "ptb-methods": "Eight methods on PTB, three seeds",
+    "multi30k": "Multi30k, German to English, three seeds",
+    "multi30k-dropout": "Multi30k: how much dropout teacher forcing wants",
+}
+PICTURED = "ptb-methods"  # the study that the README shows
+
+
+def records(study: str) -> list[Result]:
+    """All runs of a study."""
+    return collect(RESULTS / f"{study}.jsonl.gz")
+
+
+def table_csv(results: Sequence[Result]) -> str:
+    """The paper's Table 1 with ours beside it, where a study is that, else a row for each run."""
+    return lines_csv(table1_lines(results)) or results_csv(results)
+
+
+def table_markdown(results: Sequence[Result]) -> str:
+    """The same as the documents show it."""
+    printed = table1(results)
+    return "\n".join(map(_pipes, printed)) if printed else as_markdown(results)
+
+
+def contrasts_markdown(results: Sequence[Result]) -> str:
+    """The paired differences in test perplexity that were named in advance, as the documents show them."""
+    lines = [
+        "| contrast | test perplexity | 95 % interval | seeds | p | p after Holm |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for item in findings(results).contrasts:
+        shown = [f"{item.ours} - {item.theirs}", shown_difference(item), shown_interval(item)]
+        shown += [str(len(item.seeds)), shown_p(item.p), shown_p(item.holm_p)]
+        lines.append(f"| {' | '.join(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
+def baselines_markdown() -> str:
+    """The teacher-forced baselines, whose records are of an older kind: a line a run."""
+    runs: dict[str, list[dict[str, float]]] = {}
+    for line in (RESULTS / "baselines.jsonl").read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        runs.setdefault(record["run"], []).append(record)
+    lines = [
+        "| run | valid: mean ± sd | test: seeds 1, 2, 3 | test: mean ± sd |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, found in runs.items():
+        valid, test = ([run[f"{split}_perplexity"] for run in found] for split in ("valid", "test"))
+        each = ", ".join(f"{value:.2f}" for value in test)
+        lines.append(f"| {name} | {_spread(valid)} | {each} | {_spread(test)} |")
+    return "\n".join(lines) + "\n"
+
+
+def filled(document: str) -> str:
+    """The document with every table made again."""
+    tables = {"baselines": baselines_markdown()}
+    for study in STUDIES:
+        results = records(study)
+        tables |= {study: table_markdown(results), f"{study} contrasts": contrasts_markdown(results)}
+    for name, table in tables.items():
+        place = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+        document = place.sub(lambda marks, table=table: f"{marks[1]}\n{table}\n{marks[2]}", document)
+    return document
+
+
+def main() -> None:
+    """Write all of it."""
+    document = ROOT / "docs" / "results.md"
+    write_text(document, filled(document.read_text(encoding="utf-8")))
+    for study, title in STUDIES.items():
+        write_text(RESULTS / f"{study}.csv", table_csv(records(study)))
+        print(write_report([RESULTS / f"{study}.jsonl.gz"], RESULTS / f"{study}.html", title=title))
+    write_picture(records(PICTURED), ROOT / "docs" / "images" / f"{PICTURED}.svg")
+
+
+def _pipes(table: Printed) -> str:
+    """A printed table as Markdown, its title below."""
+    rows = [table.columns, ["---"] * len(table.columns), *table.rows]
+    lines = ["| " + " | ".join(cell.replace("\n", "<br>") for cell in row) + " |" for row in rows]
+    return "\n".join([*lines, "", table.title, ""])
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{fmean(values):.2f} ± {stdev(values):.2f}"
+
+
+if __name__ == "__main__":
+    main()

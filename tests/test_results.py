@@ -1,0 +1,69 @@
+"""What stands in results/ and docs/results.md is what `make results` makes of the records, and all of it is small."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+STUDIES = sorted(path.name.removesuffix(".jsonl.gz") for path in RESULTS.glob("*.jsonl.gz"))
+
+
+@pytest.fixture(scope="module")
+def rebuild() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("rebuild", RESULTS / "rebuild.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tables_in_the_document_are_those_of_the_records(rebuild):
+    written = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    marks = re.findall(r"<!-- ([^>]+) -->", written)
+    named = [mark for mark in marks if mark != "end"]
+    known = {"baselines", *STUDIES, *(f"{study} contrasts" for study in STUDIES)}
+    assert set(named) <= known
+    assert len(marks) == 2 * len(named)  # each has its end
+    assert {"baselines", "ptb-methods", "ptb-table1", "multi30k"} <= set(named)
+    assert rebuild.filled(written) == written
+    assert rebuild.filled(re.sub(r"\d", "7", written)) != written
+
+
+def test_a_table_is_made_again_between_its_marks_and_nothing_else_is_touched(rebuild):
+    document = "before\n\n<!-- baselines -->\nold | 1\n<!-- end -->\n\nbetween\n<!-- end -->\nafter\n"
+    filled = rebuild.filled(document)
+    assert filled.startswith("before\n\n<!-- baselines -->\n\n| run | valid")
+    assert filled.endswith(" |\n\n<!-- end -->\n\nbetween\n<!-- end -->\nafter\n")
+    assert "old" not in filled
+    assert rebuild.filled(filled) == filled
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_study_has_the_csv_that_its_records_make_and_its_page(rebuild, study):
+    results = rebuild.records(study)
+    assert (RESULTS / f"{study}.csv").read_text(encoding="utf-8") == rebuild.table_csv(results)
+    page = (RESULTS / f"{study}.html").read_text(encoding="utf-8")
+    assert f"<h1>{rebuild.STUDIES[study]}</h1>" in page
+    for result in results:
+        assert result.group in page
+
+
+def test_the_csv_of_table_1_begins_with_the_columns_of_the_paper(rebuild):
+    header = (RESULTS / "ptb-table1.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    assert ",".join(header).startswith(
+        "configuration,eps_start,eps_end,gamma_start,gamma_end,corpus,schedule,valid_ppl,test_ppl,our_valid_ppl,"
+    )
+    assert {"our_test_sd", "dose_neighbor", "effective_all", "seeds", "signature"} <= set(header)
+
+
+def test_every_study_is_in_the_index_with_its_number_of_runs_and_all_of_it_is_small(rebuild):
+    index = (RESULTS / "README.md").read_text(encoding="utf-8")
+    assert sorted(rebuild.STUDIES) == STUDIES
+    for study in STUDIES:
+        assert re.search(rf"\| `{study}` \| {len(rebuild.records(study))}( of \d+)? \|", index), study
+    assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) < 10_000_000
