@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 
-from nnrs.philox import BLOCKS, fill
+from nnrs.philox import BLOCKS, fill, uniform_at
+from nnrs.seeding import Random, Stream
 
 SEEDS = [0, 1, 2**62 + 5, 2**63 - 1, -1]  # -1 stands for 2^64 - 1
 
@@ -43,3 +46,17 @@ def test_nothing_is_written_beyond_a_row(device):
     assert (room[0, 5:] == 7).all()
     assert (room[1] == 7).all()
     assert torch.equal(room[0, :5].cpu(), numpy_words(3, 3, 0, 0, 3, 5))
+
+
+@triton.jit(do_not_specialize=["seed", "step", "rank"])
+def _numbers(out, seed: tl.int64, step: tl.int64, rank: tl.int64, stream: tl.constexpr, count: tl.constexpr):
+    index = tl.arange(0, count)
+    tl.store(out + index, uniform_at(index, seed, stream, step, rank))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("step", "rank"), [(0, 0), (1, 1), (2**31, 2**31 + 1), (2**40, 7)])
+def test_a_number_at_an_index_is_the_one_drawn_there(device, seed, step, rank):
+    numbers = torch.zeros(32, device=device)
+    _numbers[(1,)](numbers, seed, step, rank, stream=int(Stream.TEXT), count=32)
+    assert torch.equal(numbers.cpu(), Random(seed, Stream.TEXT, step, rank).uniform(32))

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
@@ -61,24 +60,24 @@ def changeable(
     `position_ids` are 0, or after the id `document_end`. Masks and positions of other shapes than the ids'
     (a model's own, of four dimensions, say) tell nothing here.
 
+    >>> import torch
     >>> ids, labels = torch.tensor([[7, 5, 6, 8]]), torch.tensor([[7, -100, 6, 8]])
     >>> changeable(ids, labels)
     tensor([[False, False,  True,  True]])
     >>> changeable(ids, labels, position_ids=torch.tensor([[0, 1, 0, 1]]))
     tensor([[False, False, False,  True]])
     """
-    first = torch.zeros_like(ids, dtype=torch.bool)
-    first[:, 0] = True
-    counts = own_labels != IGNORED
+    may_change = own_labels != IGNORED
+    may_change[:, 0] = False
     if isinstance(attention_mask, Tensor) and attention_mask.shape == ids.shape:
         real = attention_mask.bool()
-        counts = counts & real
-        first[:, 1:] |= ~real[:, :-1]
+        may_change &= real
+        may_change[:, 1:] &= real[:, :-1]
     if isinstance(position_ids, Tensor) and position_ids.ndim == 2:
-        first |= position_ids == 0
+        may_change &= position_ids != 0
     if document_end is not None:
-        first[:, 1:] |= ids[:, :-1] == document_end
-    return counts & ~first
+        may_change[:, 1:] &= ids[:, :-1] != document_end
+    return may_change
 
 
 def _ids(named: Mapping[str, Any], name: str) -> Tensor:

@@ -12,20 +12,18 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nnrs.batches import Window
 from nnrs.errors import ConfigError, RunError
 from nnrs.integrations.batch import Batch, read_batch
+from nnrs.integrations.choice import Key, choose
 from nnrs.integrations.second_pass import predictions
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.base import InputPolicy, Rates, Reading
 from nnrs.policies.functional import GRANULARITIES
 from nnrs.registry import look_up
 from nnrs.schedules import Schedule, progress
-from nnrs.seeding import Random, Stream
 from nnrs.temperature import RULES, TemperatureController, TemperatureState
 
 MICRO_STEPS = 1 << 16  # room for the forwards of one step in the number that a draw is keyed by
@@ -103,7 +101,8 @@ class Curriculum:
         self._names = list(inspect.signature(self.model.forward).parameters)
         self._rank = data_parallel_rank() if settings.rank is None else settings.rank
         self._hook: Any = None
-        self._counts: Tensor | int = 0  # of inputs that might change, predictions, neighbors: on the device
+        # Of inputs that might change, predictions, neighbors; it goes to where the inputs are.
+        self._counts = torch.zeros(3, dtype=torch.int64)
         self.step, self.steps, self.accumulation = 0, 1, 0
         self.micro_step = 0  # forwards seen in this step
 
@@ -145,8 +144,8 @@ class Curriculum:
 
     def report(self) -> dict[str, float]:
         """Rates, the shares of inputs really replaced since the last report, and τ; waits for the device."""
-        counts, self._counts = self._counts, 0
-        changeable, predicted, neighbors = counts.tolist() if isinstance(counts, Tensor) else (0, 0, 0)
+        changeable, predicted, neighbors = self._counts.tolist()
+        self._counts.zero_()
         return {
             "prediction_rate": self.rates.prediction,
             "neighbor_rate": self.rates.neighbor,
@@ -184,40 +183,36 @@ class Curriculum:
         batch = read_batch(model, named, self.settings.document_end)
         inputs = self._inputs(batch, named)
         self.micro_step += 1
-        # A tensor of its own and of one layout at every rate, also where the labels are the very same tensor: a
-        # compiler looks at both.
-        return (), named | {batch.name: inputs.clone(memory_format=torch.contiguous_format)}
+        return (), named | {batch.name: inputs}
 
     @torch.no_grad()
     def _inputs(self, batch: Batch, named: Mapping[str, Any]) -> Int[Tensor, "batch time"]:
-        """x, from the draws of this micro-step (Eq. 6)."""
+        """x, from the draws of this micro-step (Eq. 6).
+
+        A tensor of its own, contiguous and no view, at every rate, also where the labels are the very same tensor: a
+        compiler looks at all of that.
+        """
         rates = self.rates
-        if not (rates.prediction or rates.neighbor):
-            self._counts = self._counts + F.pad(batch.may_change.sum()[None], (0, 2))
-            return batch.ids
         # Where there is no kernel for our random numbers, they are drawn and used on the CPU.
         where = batch.ids.device if batch.ids.is_cuda else torch.device("cpu")
-        random = Random(
-            self.settings.seed, Stream.DRAWS, self.step * MICRO_STEPS + self.micro_step, self._rank, where
-        )
         self._move_to(where)
-        gold, may_change = batch.ids.to(where), batch.may_change.to(where)
-        choice = self.policy.choose(Window(inputs=gold, targets=gold, previous=gold), rates, random)
-        choice = replace(
-            choice,
-            takes_prediction=choice.takes_prediction & may_change,
-            takes_neighbor=choice.takes_neighbor & may_change,
-        )
-        self._counts = self._counts + torch.stack([may_change.sum(), *choice.replaced()])
-        if self._layer is None or not rates.prediction:
-            return choice.inputs(gold).to(batch.ids)
-        said = predictions(self.model, self._layer, named, batch.name, choice, self.settings.predict)
-        return choice.inputs(said).to(batch.ids)
+        may_change = batch.may_change.to(where).contiguous()
+        if not (rates.prediction or rates.neighbor):
+            self._counts[0].add_(may_change.sum())
+            return batch.ids.clone(memory_format=torch.contiguous_format)
+        gold = batch.ids.to(where, torch.int64).contiguous()
+        key = Key(self.settings.seed, self.step * MICRO_STEPS + self.micro_step, self._rank)
+        inputs, choice = choose(self.policy, gold, may_change, rates, key, self._counts)
+        if self._layer is not None and rates.prediction:
+            predict = self.settings.predict
+            inputs = predictions(self.model, self._layer, named, batch.name, choice, predict).clone()
+        return inputs.to(batch.ids)
 
     def _move_to(self, device: torch.device) -> None:
         policy = self.policy
         policy.proposal = policy.proposal.to(device) if policy.proposal else None
         policy.replaceable = policy.replaceable.to(device)
+        self._counts = self._counts.to(device)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ LOSS_ARGUMENTS = {"labels", "num_items_in_batch", "shift_labels", "logits_to_kee
 def predictions(
     model: nn.Module, layer: nn.Module, named: Mapping[str, Any], name: str, choice: Choice, predict: str
 ) -> Int[Tensor, "batch time"]:
-    """ŷ where the choice takes a prediction, gold elsewhere.
+    """x: ŷ where the choice takes a prediction, neighbors and gold elsewhere.
 
     The model's own forward runs on the argument `name` with neighbors in place (one parallel pass). Its output
     `layer` is handed the hidden vectors before the chosen positions and no others, and whatever the model does to its

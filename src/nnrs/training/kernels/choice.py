@@ -5,30 +5,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nnrs.philox import draw_neighbor, to_uniform
+
 BLOCK = 64
 
 
 @triton.jit
 def _uniform(words, index):
     """The number that `Random.uniform` makes of the index-th half word."""
-    bits = tl.load(words + index)
-    return ((bits >> 8) & 0xFFFFFF).to(tl.float32) * 5.9604644775390625e-08  # 2^-24
-
-
-@triton.jit
-def _draw(similarities, ids, row, uniform, temperature, K: tl.constexpr, BLOCK_K: tl.constexpr):
-    """One neighbor of each row's word (Eq. 3); see `neighbor_probabilities` and `pick`."""
-    slots = tl.arange(0, BLOCK_K)
-    inside = (slots < K)[None, :]
-    place = row[:, None] * K + slots[None, :]
-    values = tl.load(similarities + place, mask=inside, other=-float("inf"))
-    highest = tl.maximum(tl.max(values, 1), -3.4028234663852886e38)
-    weights = tl.exp((values - highest[:, None]) / temperature)
-    shares = weights / tl.maximum(tl.sum(weights, 1), 1.1754943508222875e-38)[:, None]
-    ends = tl.where(shares > 0, tl.cumsum(shares, 1), 0.0)
-    past = ends > (uniform * tl.max(ends, 1))[:, None]
-    slot = tl.min(tl.where(past, slots[None, :], K), 1)
-    return tl.load(ids + row * K + tl.where(slot < K, slot, 0))
+    return to_uniform(tl.load(words + index))
 
 
 @triton.jit(do_not_specialize=["batch", "time"])
@@ -68,7 +53,7 @@ def _choose(
     original = tl.where(in_targets != 0, target, gold_token)
     proposer = tl.where(by_previous != 0, tl.where(in_targets != 0, gold_token, before), original)
     possible = tl.load(replaceable + run * vocab + original) & tl.load(proposing + run * vocab + proposer)
-    neighbor = _draw(
+    neighbor = draw_neighbor(
         similarities + run * table_run, ids + run * table_run, proposer, _uniform(words, third + token),
         tl.load(temperatures + run), K, BLOCK_K,
     )  # fmt: skip
