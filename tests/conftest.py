@@ -9,7 +9,8 @@ import torch
 from jaxtyping import install_import_hook
 
 SOURCE = Path(__file__).parents[1] / "src"
-KERNELS = ("nnrs.philox", "nnrs.training.kernels")  # Triton must see their functions as they are written
+# Triton must see their functions as they are written.
+KERNELS = ("nnrs.philox", "nnrs.neighbors.kernel", "nnrs.integrations.kernel", "nnrs.training.kernels")
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # looked at when the kernels are imported

@@ -47,67 +47,6 @@ def uniform_at(index, seed, stream, step, rank):
 
 
 @triton.jit
-def draw_neighbor(similarities, ids, row, uniform, temperature, K: tl.constexpr, BLOCK_K: tl.constexpr):
-    """One neighbor of each row's word (Eq. 3); see `neighbor_probabilities` and `pick`."""
-    slots = tl.arange(0, BLOCK_K)
-    inside = (slots < K)[None, :]
-    place = row[:, None] * K + slots[None, :]
-    values = tl.load(similarities + place, mask=inside, other=-float("inf"))
-    highest = tl.maximum(tl.max(values, 1), -3.4028234663852886e38)
-    weights = tl.exp((values - highest[:, None]) / temperature)
-    shares = weights / tl.maximum(tl.sum(weights, 1), 1.1754943508222875e-38)[:, None]
-    ends = tl.where(shares > 0, tl.cumsum(shares, 1), 0.0)
-    past = ends > (uniform * tl.max(ends, 1))[:, None]
-    slot = tl.min(tl.where(past, slots[None, :], K), 1)
-    return tl.load(ids + row * K + tl.where(slot < K, slot, 0))
-
-
-# What changes along a curriculum is compiled for once: floats always are, and these have one type at every value.
-@triton.jit(do_not_specialize=["seed", "step", "rank", "batch", "time"])
-def choose_inputs(
-    gold, may_change, similarities, ids, replaceable, inputs, takes_neighbor, takes_prediction, uniforms, counts,
-    seed: tl.int64, step: tl.int64, rank: tl.int64, prediction_rate, neighbor_rate, temperature,
-    batch: tl.int32, time: tl.int32, vocab,
-    STREAM: tl.constexpr, ROWS_SHARE: tl.constexpr, STEPS_SHARE: tl.constexpr,
-    K: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Eq. 6 for one batch; see `nnrs.integrations.kernel`."""
-    count = batch * time
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < count
-    token = tl.load(gold + place, mask=inside, other=0)
-    allowed = tl.load(may_change + place, mask=inside, other=0) != 0
-    # Draws in the order of `InputPolicy.choose`; each call starts at a new word of two numbers.
-    draw_rows = 1 if ROWS_SHARE else batch
-    draw_steps = 1 if STEPS_SHARE else time
-    shared = draw_rows * draw_steps
-    own = (0 if ROWS_SHARE else place // time) * draw_steps + (0 if STEPS_SHARE else place % time)
-    second = (3 * shared + 1) // 2 * 2
-    third = second + (count + 1) // 2 * 2
-    prediction_draw = uniform_at(own, seed, STREAM, step, rank)
-    neighbor_draw = uniform_at(shared + own, seed, STREAM, step, rank)
-    coin = uniform_at(2 * shared + own, seed, STREAM, step, rank)
-    prediction_uniform = uniform_at(second + place, seed, STREAM, step, rank)
-    neighbor, possible = token, tl.zeros([BLOCK], tl.int1)
-    if K > 0:
-        row = tl.where(allowed & (token >= 0) & (token < vocab), token, 0)
-        neighbor_uniform = uniform_at(third + place, seed, STREAM, step, rank)
-        neighbor = draw_neighbor(similarities, ids, row, neighbor_uniform, temperature, K, BLOCK_K)
-        possible = (row == token) & (tl.load(replaceable + row) != 0)
-    wants_neighbor = allowed & (neighbor_draw < neighbor_rate) & possible
-    wants_prediction = allowed & (prediction_draw < prediction_rate)
-    neighbors = wants_neighbor & ((wants_prediction == 0) | (coin < 0.5))
-    predictions = wants_prediction & (neighbors == 0)
-    tl.store(inputs + place, tl.where(neighbors, neighbor, token), mask=inside)
-    tl.store(takes_neighbor + place, neighbors, mask=inside)
-    tl.store(takes_prediction + place, predictions, mask=inside)
-    tl.store(uniforms + place, prediction_uniform, mask=inside)
-    tl.atomic_add(counts, tl.sum(allowed.to(tl.int64), 0))
-    tl.atomic_add(counts + 1, tl.sum(predictions.to(tl.int64), 0))
-    tl.atomic_add(counts + 2, tl.sum((neighbors & (neighbor != token)).to(tl.int64), 0))
-
-
-@triton.jit
 def _fill(words_ptr, seeds_ptr, step_ptr, stream, rank, num_words, first_word, BLOCKS: tl.constexpr):
     row = tl.program_id(1)
     number = tl.program_id(0).to(tl.int64) * BLOCKS + tl.arange(0, BLOCKS) + first_word // 4

@@ -152,7 +152,7 @@ def test_a_plain_batch_costs_a_handful_of_launches(monkeypatch, rate, expected):
     ours = Curriculum(model, table_of(model), Settings(neighbor_rate=rate))
     monkeypatch.setattr("nnrs.integrations.curriculum.choose", kernel.choose)
     with Operations() as seen:
-        monkeypatch.setattr(kernel, "choose_inputs", {(1,): lambda *_, **__: seen.names.append("kernel")})
+        monkeypatch.setattr(kernel, "_choose", {(1,): lambda *_, **__: seen.names.append("kernel")})
         ours._before_forward(model, (), {"input_ids": IDS, "labels": IDS})
     assert seen.names == expected
 
@@ -166,7 +166,7 @@ def test_on_a_gpu_a_model_reads_what_it_reads_on_the_cpu(granularity):
 
 @pytest.mark.gpu
 def test_the_kernel_is_compiled_once_for_a_whole_curriculum():
-    kernel.choose_inputs.device_caches.clear()
+    kernel._choose.device_caches.clear()
     counts = torch.zeros(3, dtype=torch.int64, device="cuda")
     policy = policy_of(4, device="cuda")
     for step in range(50):
@@ -174,5 +174,5 @@ def test_the_kernel_is_compiled_once_for_a_whole_curriculum():
         policy.temperature_state = TemperatureState(0.5 + step / 10, 0.0)
         rates, key = Rates(step / 49, 1 - step / 49), Key(7**step, step**7, step % 17)
         kernel.choose(policy, gold.cuda(), may_change.cuda(), rates, key, counts)
-    [(compiled, *_)] = kernel.choose_inputs.device_caches.values()
+    [(compiled, *_)] = kernel._choose.device_caches.values()
     assert len(compiled) == 1

@@ -5,7 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nnrs.philox import draw_neighbor, to_uniform
+from nnrs.neighbors.kernel import draw_neighbor
+from nnrs.philox import to_uniform
 
 BLOCK = 64
 
