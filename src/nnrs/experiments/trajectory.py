@@ -57,7 +57,7 @@ def trajectory_of(run: Run) -> Json:
     steps: dict[str, list[str | None]] = {
         "gold": [*decode(made.gold[0].tolist())],
         "inputs": [*decode(unrolled.inputs[0].tolist())],
-        "sources": ["neighbor" if near else "prediction" if own else "gold" for near, own in taken],
+        "sources": ["neighbor" if neighbor else "prediction" if own else "gold" for neighbor, own in taken],
         "neighbors": near,
         "predictions": [None, *decode(_said(run, unrolled))] if rates.prediction else [None] * len(near),
     }
