@@ -83,6 +83,31 @@ def test_a_word_piece_vocabulary_marks_what_continues_a_word():
     ]
 
 
+@pytest.mark.parametrize(
+    ("entries", "texts", "begin"),
+    [
+        (["▁the", "▁market", "ing", "é", "Ġ", "##"], [" the", " market", "ing", "é", "Ġ", "##"], [0, 1]),
+        (["market", "##s", "##ing", "é", "Ġ", "▁"], ["market", "s", "ing", "é", "Ġ", "▁"], [0, 3, 4, 5]),
+        (
+            ["Ġthe", "Ġmarket", "Ġa", "Ã©", "##", "####", "▁"],
+            [" the", " market", " a", "é", "##", "####", "▁"],
+            [0, 1, 2],
+        ),
+    ],
+    ids=["SentencePiece", "WordPiece", "byte-level"],
+)
+def test_a_few_entries_with_anothers_mark_do_not_change_how_a_vocabulary_is_read(entries, texts, begin):
+    pieces = pieces_of(fast(entries))[: len(entries)]
+    assert [piece.text for piece in pieces] == texts
+    assert [number for number, piece in enumerate(pieces) if piece.begins_word] == begin
+
+
+def test_digits_of_any_script_are_protected_and_words_for_numbers_are_not():
+    digits, words = ["7", "²", "½", "٣", "4th"], ["一起", "万", "十分", "二〇", "market"]
+    protected = [piece.protection for piece in pieces_of(fast([*digits, *words]))]
+    assert protected[:10] == [*["digit"] * 5, *[""] * 5]
+
+
 def test_neighbors_share_leading_space_case_and_script_and_every_peer_is_found():
     tokenizer = byte_level()
     table = nnrs.NeighborTable.from_vectors(torch.randn(len(tokenizer), 6), tokenizer=tokenizer, k=5)
@@ -124,6 +149,16 @@ def test_word_vectors_from_a_file_serve_the_pieces_that_begin_a_word(tmp_path):
     assert [neighbors_of(table, number) for number in (0, 1, 2)] == [{1}, {0}, {1}]
     assert neighbors_of(table, 3) == {4}  # ` Market` and ` Stock`, by their lower case
     assert not table.replaceable[5:9].any()  # `market`, `stock`, `NATO` and `USA` go on with a word
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [21, 2_000], ids=["made", "from the cache"])
+def test_a_table_is_where_its_vectors_are(rows, tmp_path, monkeypatch):
+    monkeypatch.setenv("NNRS_CACHE", str(tmp_path))
+    vectors, tokenizer = torch.randn(rows, 4, device="cuda"), byte_level()
+    for _ in range(2):
+        assert nnrs.NeighborTable.from_vectors(vectors, tokenizer, k=2).ids.is_cuda
+    assert not nnrs.NeighborTable.from_vectors(vectors.cpu(), tokenizer, k=2, device="cuda").ids.is_cuda
 
 
 def test_a_large_table_is_kept_by_its_weights_and_tokens(tmp_path, monkeypatch):

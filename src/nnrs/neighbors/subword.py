@@ -32,6 +32,7 @@ from nnrs.neighbors.table import (
 )
 
 FORMAT = "nnrs-subword-1"
+DIGITS = ("Nd", "No")  # 7, ² and ½; numbers that are written in words, as 万 is, are words
 BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 HUBS_SHOWN = 5
 
@@ -178,7 +179,8 @@ def _table(
         )
         return NeighborTable(fill_empty(ids, similarities), similarities, made_from)
 
-    return make() if len(vectors) < WORTH_CACHING else load_or_make(made_from, make)
+    table = make() if len(vectors) < WORTH_CACHING else load_or_make(made_from, make)
+    return table.to(vectors.device)
 
 
 def _kind_numbers(pieces: Sequence[Piece], rows: int) -> Int[Tensor, " rows"]:
@@ -242,14 +244,15 @@ Reader = Callable[[str], Piece]
 
 
 def _reading_of(entries: Iterable[str | None]) -> Reader:
-    """How this vocabulary writes a leading space."""
-    starts = {entry[0] for entry in entries if entry}
-    doubles = {entry[:2] for entry in entries if entry}
-    if "Ġ" in starts:
-        return _byte_level
-    if "▁" in starts:
-        return _sentence_piece
-    return _word_piece if "##" in doubles else lambda entry: _piece(entry, begins_word=True)
+    """How this vocabulary writes a leading space: by the mark that most entries begin with.
+
+    Any vocabulary may have a few entries that look like another's: `Ġ` is a letter of Maltese, `##` begins a heading.
+    """
+    readers = {"Ġ": _byte_level, "▁": _sentence_piece, "##": _word_piece}
+    found = Counter(mark for entry in entries for mark in readers if entry and entry.startswith(mark))
+    if not found:
+        return lambda entry: _piece(entry, begins_word=True)
+    return readers[max(readers, key=found.__getitem__)]
 
 
 def _byte_level(entry: str) -> Piece:
@@ -276,7 +279,7 @@ def _piece(text: str, *, begins_word: bool) -> Piece:
         protection = "byte"
     elif not text.strip():
         protection = "blank"
-    elif any(letter.isnumeric() for letter in text):
+    elif any(unicodedata.category(letter) in DIGITS for letter in text):
         protection = "digit"
     return Piece(text, begins_word, protection)
 

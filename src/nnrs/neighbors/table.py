@@ -114,7 +114,8 @@ class NeighborTable:
     ) -> "NeighborTable":
         """For a Hugging Face model's tokens, by its input embeddings; see `nnrs.neighbors.subword`.
 
-        The weights are only read. `k` defaults to round(log2 V); the search runs on `device`, by default the model's.
+        The weights are only read, and the table comes back where they are. `k` defaults to round(log2 V); the search
+        runs on `device`, by default the model's.
         """
         from nnrs.neighbors.subword import table_from_embeddings  # which itself makes a NeighborTable
 
