@@ -1,6 +1,8 @@
 """The hook itself: what reaches the embedding layer, what does not change, and what is refused."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
@@ -250,6 +252,40 @@ def test_after_the_block_the_model_is_as_it_was_even_after_an_error():
     assert not model.lm_head._forward_pre_hooks
 
 
+def test_a_second_curriculum_inside_the_block_of_a_first_is_refused_and_the_first_goes_on():
+    model = gpt2().train()
+    with embedded(model) as seen, curriculum(model, table_of(model), steps=2, neighbor_rate=1.0):
+        with (
+            pytest.raises(ConfigError, match="active on this model already"),
+            curriculum(torch.compile(model, backend="eager"), table_of(model), steps=1, neighbor_rate=0.0),
+        ):
+            pass
+        model(input_ids=IDS, labels=IDS)
+    assert (seen[0][:, 1:] != IDS[:, 1:]).all()
+    assert not model._forward_pre_hooks
+
+
+def test_of_two_curricula_without_a_block_the_newest_acts_alone():
+    model, other = gpt2().train(), gpt2().train()
+    table = table_of(model)
+    for each, rate in [(model, 1.0), (model, 0.0), (other, 1.0)]:
+        Curriculum(each, table, Settings(neighbor_rate=rate)).attach()
+    with embedded(model) as seen, embedded(other) as changed:
+        model(input_ids=IDS, labels=IDS)
+        other(input_ids=IDS, labels=IDS)
+    assert torch.equal(seen[0], IDS)
+    assert (changed[0][:, 1:] != IDS[:, 1:]).all()  # one of another model is its own
+
+
+def test_a_model_that_nobody_holds_is_freed_with_the_curriculum_left_on_it():
+    model = gpt2()
+    Curriculum(model, table_of(model), Settings(neighbor_rate=1.0)).attach()
+    left = weakref.ref(model)
+    del model
+    gc.collect()
+    assert left() is None
+
+
 def test_a_copy_of_the_model_is_left_alone():
     model = gpt2().train()
     with curriculum(model, table_of(model), steps=2, neighbor_rate=1.0):
@@ -375,7 +411,6 @@ def test_a_loop_whose_labels_never_reach_the_model_is_told_so():
 
 def test_data_parallel_is_refused():
     model = gpt2().train()
-    replica = model._replicate_for_data_parallel()
     with curriculum(model, table_of(model), steps=1, neighbor_rate=0.5):
         model(input_ids=IDS, labels=IDS)
         replica = model._replicate_for_data_parallel()

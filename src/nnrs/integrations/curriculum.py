@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -113,15 +114,19 @@ class Curriculum:
 
     def attach(self) -> None:
         """Begin to act."""
+        for other in [each for each in _ATTACHED if each.model is self.model and each is not self]:
+            other._give_way()
         # Disabled for the compiler: draws are made outside of what it compiles, so rates never recompile it.
         hook = torch.compiler.disable(self._before_forward)
         self._hook = self._hook or self.model.register_forward_pre_hook(hook, with_kwargs=True)
+        _ATTACHED.add(self)
 
     def detach(self) -> None:
         """Leave the model as it was."""
         if self._hook:
             self._hook.remove()
         self._hook = None
+        _ATTACHED.discard(self)
 
     def begin_step(self, step: int, steps: int, accumulation: int = 0) -> None:
         """Say which optimizer step of how many comes next.
@@ -166,6 +171,18 @@ class Curriculum:
         """Continue where `state_dict` was taken."""
         self.step, self.micro_step = state["step"], state["micro_step"]
         self.policy.temperature_state = TemperatureState(**state["temperature"])
+
+    def _give_way(self) -> None:
+        """Let another curriculum have the model, unless this one is in use.
+
+        A `with` block always takes its hook along when it is left, so one that is there is in use: two would be mixed
+        up. A trainer's callback hears nothing of an interruption: what it left behind goes.
+        """
+        if self.accumulation:
+            raise ConfigError(
+                "a curriculum is active on this model already. Leave its `with` block before another begins."
+            )
+        self.detach()
 
     def _before_forward(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -213,6 +230,9 @@ class Curriculum:
         policy.proposal = policy.proposal.to(device) if policy.proposal else None
         policy.replaceable = policy.replaceable.to(device)
         self._counts = self._counts.to(device)
+
+
+_ATTACHED: WeakSet[Curriculum] = WeakSet()  # a model has at most one; its hook keeps it alive
 
 
 @contextmanager
