@@ -1,12 +1,15 @@
 """Which inputs may change: compared with the rules read one position at a time."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given
 from tests.integrations.batches import expected_changes, packed_or_padded
 from tests.integrations.tiny import gpt2, t5
+from torch import nn
 
-from nnrs.errors import DataError
+from nnrs.errors import ConfigError, DataError
 from nnrs.integrations.batch import changeable, read_batch
 
 
@@ -25,6 +28,19 @@ def test_a_mask_of_four_dimensions_tells_nothing():
     assert changeable(ids, ids, torch.zeros(1, 1, 2, 2)).tolist() == [[False, True]]
 
 
+def test_positions_of_one_row_are_every_rows_and_those_of_other_shapes_tell_nothing():
+    ids = torch.tensor([[5, 6, 7], [5, 6, 7]])
+    one = torch.tensor([[0, 1, 0]])
+    assert changeable(ids, ids, position_ids=one).tolist() == [[False, True, False]] * 2
+    for other in (one[:, :2], one.expand(3, -1), one[None], torch.zeros(2, 1, dtype=torch.int64)):
+        assert changeable(ids, ids, position_ids=other).tolist() == [[False, True, True]] * 2
+
+
+def test_in_a_batch_of_no_width_nothing_may_change():
+    ids = torch.zeros(2, 0, dtype=torch.int64)
+    assert changeable(ids, ids, torch.ones(2, 0), ids, document_end=0).shape == (2, 0)
+
+
 def test_decoder_inputs_are_made_as_the_model_makes_them_and_belong_to_the_label_before():
     labels = torch.tensor([[5, -100, 7, 8]])
     model = t5()
@@ -34,6 +50,17 @@ def test_decoder_inputs_are_made_as_the_model_makes_them_and_belong_to_the_label
         batch.ids.tolist() == model.prepare_decoder_input_ids_from_labels(labels).tolist() == [[0, 5, 0, 7]]
     )
     assert batch.may_change.tolist() == [[False, True, False, True]]
+
+
+@pytest.mark.parametrize("missing", ["decoder_start_token_id", "pad_token_id"])
+def test_a_decoder_whose_config_does_not_say_how_it_starts_is_refused(missing):
+    model = nn.Module()
+    said = {"is_encoder_decoder": True, "decoder_start_token_id": 1, "pad_token_id": 0, missing: None}
+    model.config = SimpleNamespace(**said)
+    named = {"labels": torch.tensor([[5, 6]])}
+    with pytest.raises(ConfigError, match="pass decoder_input_ids"):
+        read_batch(model, named)
+    assert read_batch(model, named | {"decoder_input_ids": torch.tensor([[1, 5]])}).ids.tolist() == [[1, 5]]
 
 
 def test_decoder_inputs_that_are_given_are_taken():

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from tests.integrations.batches import expected_changes, packed_or_padded
 from tests.integrations.tiny import VOCAB, embedded, gpt2, llama, t5, table_of
 from torch import nn
+from transformers import M2M100Config, M2M100ForConditionalGeneration
 
 import nnrs
 from nnrs.errors import ConfigError, RunError
@@ -127,6 +128,30 @@ def test_in_seq2seq_the_decoder_reads_changed_labels_and_the_encoder_what_it_was
     assert torch.equal(encoder, source)
     assert torch.equal(decoder != T5._shift_right(labels), own != -100)
     assert loss == T5(input_ids=source, decoder_input_ids=decoder, labels=labels).loss
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_a_decoder_that_shifts_its_labels_within_its_forward_reads_them_shifted_and_changed(rate):
+    torch.manual_seed(0)
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = M2M100Config(
+        vocab_size=VOCAB, d_model=16, decoder_start_token_id=2, pad_token_id=1, **sizes, **heads
+    )
+    model = M2M100ForConditionalGeneration(config).train()
+    labels = IDS.clone()
+    labels[0, 3:6] = -100
+    torch.manual_seed(5)
+    with embedded(model) as plain:
+        expected = model(input_ids=IDS, labels=labels).loss
+    torch.manual_seed(5)
+    with embedded(model) as seen, curriculum(model, table_of(model), steps=1, neighbor_rate=rate):
+        loss = model(input_ids=IDS, labels=labels).loss
+    own = torch.cat([torch.full((4, 1), -100), labels[:, :-1]], dim=1)
+    replaceable = (own != -100) & (own != 1)  # the vector of padding is 0 and has no neighbors
+    assert torch.equal(seen[0], IDS)
+    assert torch.equal(seen[1] != plain[1], replaceable if rate else torch.zeros_like(replaceable))
+    assert (loss == expected) == (rate == 0.0)
 
 
 def test_in_seq2seq_a_greedy_prediction_is_what_the_decoder_says():
@@ -294,6 +319,16 @@ def test_a_copy_of_the_model_is_left_alone():
         with embedded(average) as seen:
             average(input_ids=IDS, labels=IDS)
     assert torch.equal(seen[0], IDS)
+
+
+def test_a_batch_of_no_width_goes_through():
+    model = Plain().train()
+    empty = IDS[:, :0]
+    options = {"steps": 1, "neighbor_rate": 0.5, "prediction_rate": 0.5, "output_layer": model.out}
+    table = nnrs.NeighborTable.from_vectors(model.embed.weight, k=2)
+    with embedded(model) as seen, curriculum(model, table, **options):
+        model(empty, empty)
+    assert [ids.shape for ids in seen] == [(4, 0)]
 
 
 def test_gradient_checkpointing_gives_equal_gradients():

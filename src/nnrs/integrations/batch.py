@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from nnrs.batches import IGNORED
-from nnrs.errors import DataError
+from nnrs.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +38,25 @@ def _decoder_batch(model: Any, named: Mapping[str, Any], document_end: int | Non
     labels = named["labels"]
     given = {name: named[name] for name in ("decoder_input_ids", "decoder_inputs_embeds") if name in named}
     if all(value is None for value in given.values()):
-        given = {"decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels)}
+        shift = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+        given = {"decoder_input_ids": shift(labels) if shift else _shifted(model, labels)}
     ids = _ids(given, "decoder_input_ids")
     _check_shapes("decoder_input_ids", ids, labels)
-    own_labels = F.pad(labels[:, :-1], (1, 0), value=IGNORED)
+    own_labels = F.pad(labels, (1, 0), value=IGNORED)[:, :-1]
     mask = named.get("decoder_attention_mask")
     return Batch("decoder_input_ids", ids, changeable(ids, own_labels, mask, None, document_end=document_end))
+
+
+def _shifted(model: Any, labels: Int[Tensor, "batch time"]) -> Int[Tensor, "batch time"]:
+    """What models that shift within their forward alone (M2M-100, Blenderbot, Whisper) read beside these labels."""
+    start, pad = (getattr(model.config, name, None) for name in ("decoder_start_token_id", "pad_token_id"))
+    if start is None or pad is None:
+        raise ConfigError(
+            f"{type(model).__name__} does not say how its decoder's inputs are made from labels: its config lacks "
+            "decoder_start_token_id or pad_token_id. Set both, or pass decoder_input_ids to the model."
+        )
+    ids = F.pad(labels, (1, 0), value=start)[:, :-1]
+    return ids.masked_fill(ids == IGNORED, pad)
 
 
 def changeable(
@@ -57,8 +70,8 @@ def changeable(
     """Which inputs may be replaced: those whose own label counts, and that follow something.
 
     So prompts (label -100) and padding stay, and the first token of every row and of every packed document: where
-    `position_ids` are 0, or after the id `document_end`. Masks and positions of other shapes than the ids'
-    (a model's own, of four dimensions, say) tell nothing here.
+    `position_ids` are 0, or after the id `document_end`. Positions may be one row for the whole batch. Masks and
+    positions of any other shape than the ids' (a model's own, of more dimensions, say) tell nothing here.
 
     >>> import torch
     >>> ids, labels = torch.tensor([[7, 5, 6, 8]]), torch.tensor([[7, -100, 6, 8]])
@@ -68,12 +81,12 @@ def changeable(
     tensor([[False, False, False,  True]])
     """
     may_change = own_labels != IGNORED
-    may_change[:, 0] = False
+    may_change[:, :1] = False
     if isinstance(attention_mask, Tensor) and attention_mask.shape == ids.shape:
         real = attention_mask.bool()
         may_change &= real
         may_change[:, 1:] &= real[:, :-1]
-    if isinstance(position_ids, Tensor) and position_ids.ndim == 2:
+    if isinstance(position_ids, Tensor) and position_ids.shape in (ids.shape, (1, ids.shape[1])):
         may_change &= position_ids != 0
     if document_end is not None:
         may_change[:, 1:] &= ids[:, :-1] != document_end

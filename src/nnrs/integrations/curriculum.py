@@ -214,7 +214,7 @@ class Curriculum:
         where = batch.ids.device if batch.ids.is_cuda else torch.device("cpu")
         self._move_to(where)
         may_change = batch.may_change.to(where).contiguous()
-        if not (rates.prediction or rates.neighbor):
+        if not (rates.prediction or rates.neighbor) or not batch.ids.numel():
             self._counts[0].add_(may_change.sum())
             return batch.ids.clone(memory_format=torch.contiguous_format)
         gold = batch.ids.to(where, torch.int64).contiguous()
