@@ -36,9 +36,12 @@ def ranks(tmp_path_factory):
     return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
 
 
-def test_ranks_draw_differently(ranks):
-    ours, theirs = (torch.tensor(rank["ddp"]["ids"][0])[:, :9] for rank in ranks)
-    assert (ours != theirs).any()
+def test_ranks_that_read_the_same_rows_replace_other_inputs(ranks):
+    ours, theirs = (torch.tensor(rank["ddp alike"]["ids"]) for rank in ranks)
+    assert ours.shape == theirs.shape == (8, 4, 12)
+    first = [ids[0] != torch.tensor(rank["rows"][0]) for ids, rank in zip((ours, theirs), ranks, strict=True)]
+    assert all(replaced.any() for replaced in first)
+    assert not torch.equal(*first)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -54,6 +57,18 @@ def test_an_output_layer_that_is_gathered_from_all_ranks_is_used_equally_often_b
     for rank in ranks:
         assert rank["llama fsdp2"]["ids"] == rank["llama ddp"]["ids"]
         assert rank["llama fsdp2"]["losses"] == pytest.approx(rank["llama ddp"]["losses"], abs=1e-6)
+
+
+def test_lightnings_processes_have_one_temperature_whatever_each_of_them_validates_on(tmp_path):
+    torchrun("lightning_worker.py", tmp_path)
+    ours, theirs = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1))
+    for monitor in ("val_loss", "rare"):  # which one process alone has logged
+        (heard, losses), (others, other_losses) = (
+            zip(*rank[monitor], strict=True) for rank in (ours, theirs)
+        )
+        assert heard == others
+        assert len(set(heard)) > 2
+        assert losses != other_losses
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 from tests.integrations.tiny import VOCAB, embedded, gpt2, table_of
 from torch.utils.data import DataLoader
 
@@ -23,13 +23,16 @@ ROWS = torch.randint(1, VOCAB, (24, 8), generator=torch.Generator().manual_seed(
 
 
 class Language(LightningModule):
-    def __init__(self, labels=True):
+    def __init__(self, labels=True, fatal=-1):
         super().__init__()
-        self.model, self.labels = gpt2(dropout=0.2), labels
+        self.model, self.labels, self.fatal = gpt2(dropout=0.2), labels, fatal
 
     def training_step(self, batch, index):
         if self.labels:
-            return self.model(input_ids=batch, labels=batch).loss
+            loss = self.model(input_ids=batch, labels=batch).loss
+            if self.trainer.global_step == self.fatal:
+                raise RuntimeError("out of luck")
+            return loss
         return self.model(input_ids=batch).logits.mean()
 
     def validation_step(self, batch, index):
@@ -39,7 +42,7 @@ class Language(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.5)
 
 
-def fit(folder, callback, module, resume=None, **options):
+def fit(folder, callback, module, resume=None, beside=(), **options):
     torch.manual_seed(7)  # for dropout: making the model has set it too
     settings = {"max_steps": 6, "accumulate_grad_batches": 2, "val_check_interval": 4, **options}
     trainer = Trainer(
@@ -48,7 +51,7 @@ def fit(folder, callback, module, resume=None, **options):
         enable_progress_bar=False,
         enable_model_summary=False,
         default_root_dir=folder,
-        callbacks=[callback, ModelCheckpoint(folder, every_n_train_steps=3, save_top_k=-1)],
+        callbacks=[callback, *beside, ModelCheckpoint(folder, every_n_train_steps=3, save_top_k=-1)],
         **settings,
     )
     with embedded(module.model) as seen:
@@ -99,6 +102,33 @@ def test_a_resumed_run_continues_as_an_unbroken_one(tmp_path):
     assert rest.seen == whole.seen[6:]
     ours, theirs = ([ids.tolist() for ids in seen[-6:]] for seen in (unbroken, resumed))
     assert ours == theirs
+
+
+def test_a_checkpoint_made_after_training_has_the_state_it_ended_with(tmp_path):
+    module = Language()
+    callback = rising(table_of(module.model))
+    fit(tmp_path, callback, module)
+    module.trainer.save_checkpoint(tmp_path / "end.ckpt")
+    longer = rising(table_of(Language().model))
+    fit(tmp_path, longer, Language(), resume=tmp_path / "end.ckpt", max_steps=7)
+    assert {step for step, _, _ in longer.seen} == {6}
+    assert longer.seen[0][2] == callback.state_dict()["temperature"]["temperature"] != callback.seen[0][2]
+
+
+@pytest.mark.filterwarnings("ignore:.*was called without a model")
+@pytest.mark.filterwarnings("ignore:.*there is no last checkpoint")
+@pytest.mark.filterwarnings("ignore:.*your dataloader is not resumable")
+def test_a_checkpoint_made_after_an_error_has_the_state_at_the_error(tmp_path):
+    module = Language(fatal=4)
+    callback = rising(table_of(module.model))
+    with pytest.raises(RuntimeError, match="out of luck"):
+        fit(tmp_path, callback, module, beside=[OnExceptionCheckpoint(tmp_path, "error")])
+    assert not module.model._forward_pre_hooks
+    rest = rising(table_of(Language().model))
+    fit(tmp_path, rest, Language(), resume=tmp_path / "error.ckpt")
+    assert [step for step, _, _ in rest.seen[-4:]] == [4, 4, 5, 5]
+    assert [rate for _, rate, _ in rest.seen[-4:]] == pytest.approx([0.4, 0.4, 0.5, 0.5])
+    assert rest.seen[0][2] == callback.seen[-1][2] != callback.seen[0][2]  # the temperature
 
 
 def test_what_cannot_be_is_refused(tmp_path):

@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from nnrs.errors import ConfigError
 from nnrs.integrations.curriculum import Curriculum, Settings
@@ -21,7 +22,8 @@ class InputCurriculum(Callback):
     """Replaces training inputs of a module's language model; the settings are those of `Settings`.
 
     `model` names the attribute of your LightningModule that is called with `input_ids` and `labels`. The validation
-    loss that you log as `monitor` moves the temperature. The state is part of Lightning's checkpoints.
+    loss that you log as `monitor` moves the temperature; of several processes it is the mean of theirs, so that all
+    have the same. The state is part of Lightning's checkpoints, those made after training or an error too.
     """
 
     def __init__(
@@ -37,7 +39,8 @@ class InputCurriculum(Callback):
         self.settings.policy(table)  # what does not fit together is refused here
         self.curriculum: Curriculum | None = None
         self._steps = 1
-        self._restored: dict[str, Any] | None = None
+        self._restored: dict[str, Any] = {}
+        self._left: dict[str, Any] = {}  # by the training that ended last
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach the hook, and continue where a checkpoint left off."""
@@ -53,9 +56,10 @@ class InputCurriculum(Callback):
             raise ConfigError("a curriculum needs an end: give the Trainer max_steps or max_epochs.")
         self._steps = int(steps)
         self.curriculum = Curriculum(model, self.table, self.settings)
+        self.curriculum.steps = self._steps  # for a step that was under way when its state was saved
         if self._restored:
             self.curriculum.load_state_dict(self._restored)
-        self._restored = None
+        self._restored = {}
         self.curriculum.attach()
 
     def on_train_batch_start(
@@ -75,9 +79,11 @@ class InputCurriculum(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Move the temperature; Lightning's trial of the validation loop is no news."""
-        loss = trainer.callback_metrics.get(self.monitor)
-        if self.curriculum and loss is not None and not trainer.sanity_checking:
-            self.curriculum.end_evaluation(math.exp(min(float(loss), 700.0)))
+        if not self.curriculum or trainer.sanity_checking:
+            return
+        loss = _mean_over_processes(trainer, trainer.callback_metrics.get(self.monitor))
+        if loss is not None:
+            self.curriculum.end_evaluation(math.exp(min(loss, 700.0)))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the model as it was."""
@@ -89,7 +95,7 @@ class InputCurriculum(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """For Lightning's checkpoint."""
-        return self.curriculum.state_dict() if self.curriculum else {}
+        return self.curriculum.state_dict() if self.curriculum else self._restored or self._left
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """From Lightning's checkpoint, before training starts."""
@@ -98,4 +104,12 @@ class InputCurriculum(Callback):
     def _detach(self) -> None:
         if self.curriculum:
             self.curriculum.detach()
+            self._left = self.curriculum.state_dict()
         self.curriculum = None
+
+
+def _mean_over_processes(trainer: Trainer, value: Tensor | None) -> float | None:
+    """The mean of the values that were logged, on every process; none where no process logged one."""
+    logged = torch.tensor([0.0 if value is None else float(value), float(value is not None)])
+    total, count = trainer.strategy.reduce(logged.to(trainer.strategy.root_device), reduce_op="sum").tolist()
+    return total / count if count else None
