@@ -321,6 +321,21 @@ def test_a_copy_of_the_model_is_left_alone():
     assert torch.equal(seen[0], IDS)
 
 
+def test_placeholders_that_no_table_knows_stay_where_they_are():
+    model = Plain().train()
+    model.embed.register_forward_pre_hook(lambda _, args: (args[0].clamp(min=0),))  # an image goes there
+    ids, labels = IDS.clone(), IDS.clone()
+    ids[:, 2:5], labels[:, 2:5] = -200, -100
+    table = nnrs.NeighborTable.from_vectors(model.embed.weight, k=2)
+    seen = []
+    with curriculum(model, table, steps=1, neighbor_rate=1.0):
+        model.register_forward_pre_hook(
+            lambda _, args, kwargs: seen.append(kwargs["input_ids"]), with_kwargs=True
+        )
+        model(input_ids=ids, labels=labels)
+    assert torch.equal((seen[0] != ids)[:, 1:], (labels != -100)[:, 1:])
+
+
 def test_a_batch_of_no_width_goes_through():
     model = Plain().train()
     empty = IDS[:, :0]
@@ -420,6 +435,49 @@ def test_a_table_of_another_model_is_refused_and_a_smaller_one_leaves_new_ids_al
     with embedded(GPT2) as seen, curriculum(GPT2.train(), small, steps=1, neighbor_rate=1.0):
         GPT2(input_ids=IDS, labels=IDS)
     assert torch.equal((seen[0] != IDS)[:, 1:], (IDS < 50)[:, 1:])
+
+
+class Adapter(nn.Module):
+    """Around an embedding layer, as LoRA's are: it has no num_embeddings of its own."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.base_layer = layer
+
+    def forward(self, ids):
+        return self.base_layer(ids)
+
+
+class Weights(nn.Module):
+    """An embedding layer of one's own."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.weight = layer.weight
+
+    def forward(self, ids):
+        return self.weight[ids]
+
+
+@pytest.mark.parametrize("wrap", [Adapter, Weights])
+def test_how_many_ids_are_embedded_is_found_in_wrapped_layers_too(wrap):
+    model = Plain().train()
+    model.embed = wrap(model.embed)
+    with pytest.raises(ConfigError, match="70 rows, but the model embeds 61"):
+        Curriculum(
+            model, nnrs.NeighborTable.from_vectors(torch.randn(70, 4), k=2), Settings(neighbor_rate=1.0)
+        )
+    small = nnrs.NeighborTable.from_vectors(torch.randn(50, 4), k=2)
+    assert len(Curriculum(model, small, Settings(neighbor_rate=1.0)).policy.replaceable) == VOCAB
+
+
+def test_a_model_whose_embedding_layer_says_nothing_is_taken_to_fit_the_table():
+    model = Plain().train()
+    model.embed = nn.Identity()
+    ours = Curriculum(
+        model, nnrs.NeighborTable.from_vectors(torch.randn(50, 4), k=2), Settings(neighbor_rate=1.0)
+    )
+    assert len(ours.policy.replaceable) == 50
 
 
 def test_a_model_without_a_known_output_layer_is_refused():

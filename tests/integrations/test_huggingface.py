@@ -235,6 +235,21 @@ def test_a_seq2seq_trainer_feeds_the_decoder_changed_labels(tmp_path):
         assert (decoder[:, 1:] != source.flip(1)[:, :-1]).all()
 
 
+@pytest.mark.parametrize("options", [{"target_modules": ["c_attn", "wte"]}, {"trainable_token_indices": [3]}])
+def test_adapters_on_the_embeddings_are_read_through(options):
+    peft = pytest.importorskip("peft")
+    base = gpt2()
+    table = table_of(base)
+    chosen = {"target_modules": ["c_attn"], **options}
+    model = peft.get_peft_model(
+        base, peft.LoraConfig(task_type="CAUSAL_LM", r=2, fan_in_fan_out=True, **chosen)
+    )
+    ids = torch.randint(1, VOCAB, (2, 9), generator=torch.Generator().manual_seed(0))
+    with nnrs.curriculum(model.train(), table, steps=1, neighbor_rate=1.0) as ours:
+        model(input_ids=ids, labels=ids)
+        assert ours.report()["effective_neighbor_rate"] == 1.0
+
+
 def test_lora_trains_its_adapters_and_leaves_the_weights_alone(tmp_path):
     peft = pytest.importorskip("peft")
     base = gpt2()

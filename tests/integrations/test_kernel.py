@@ -91,14 +91,39 @@ def test_the_kernel_chooses_what_the_policy_does(device, shape, k, granularity):
         assert torch.equal(total.cpu(), sums)  # they add up
 
 
-def test_ids_that_the_table_does_not_know_stay(device):
+@pytest.mark.parametrize("choose", [choosing.choose, kernel.choose], ids=["policy", "kernel"])
+def test_ids_that_the_table_does_not_know_stay(device, choose):
     gold = torch.tensor([[VOCAB, 1, -200, 2, VOCAB + 10**9]], device=device)
     counts = torch.zeros(3, dtype=torch.int64, device=device)
     policy, rates = policy_of(2, device=device), Rates(0.0, 1.0)
-    _, choice = kernel.choose(
+    inputs, choice = choose(
         policy, gold, torch.ones_like(gold, dtype=torch.bool), rates, Key(0, 0, 0), counts
     )
-    assert choice.takes_neighbor.tolist() == [[False, True, False, True, False]]
+    taken = choice.takes_neighbor.tolist()
+    assert taken == [[False, True, False, True, False]]
+    assert torch.equal(inputs[~choice.takes_neighbor], gold[~choice.takes_neighbor])
+    assert counts.tolist()[:2] == [5, 0]
+
+
+@pytest.mark.parametrize("k", [None, 0, 3])
+def test_at_ids_that_the_table_does_not_know_the_kernel_chooses_what_the_policy_does(device, k):
+    gold, may_change = window_of((6, 40), seed=1)
+    gold = torch.where(gold % 3 == 0, gold * 50 - 300, gold)
+    expected, choice = choosing.choose(
+        policy_of(k), gold, may_change, Rates(0.6, 0.7), Key(1, 2, 3), torch.zeros(3, dtype=torch.int64)
+    )
+    counts = torch.zeros(3, dtype=torch.int64, device=device)
+    inputs, ours = kernel.choose(
+        policy_of(k, device=device),
+        gold.to(device),
+        may_change.to(device),
+        Rates(0.6, 0.7),
+        Key(1, 2, 3),
+        counts,
+    )
+    assert torch.equal(inputs.cpu(), expected)
+    assert torch.equal(ours.takes_prediction.cpu(), choice.takes_prediction)
+    assert torch.equal(ours.takes_neighbor.cpu(), choice.takes_neighbor)
 
 
 def under(options, make, device="cpu"):
@@ -116,7 +141,7 @@ def under(options, make, device="cpu"):
 @pytest.mark.parametrize(
     "rates", [("neighbor_rate",), ("prediction_rate",), ("neighbor_rate", "prediction_rate")]
 )
-def test_a_model_reads_the_same_whichever_of_the_two_chooses(monkeypatch, make, rates):
+def test_a_model_reads_the_same_whichever_of_the_two_chooses(device, monkeypatch, make, rates):
     options = dict.fromkeys(rates, Schedule("linear", 0.0, 0.6))
     expected = under(options, make)
     launches = []
@@ -126,7 +151,7 @@ def test_a_model_reads_the_same_whichever_of_the_two_chooses(monkeypatch, make, 
         return kernel.choose(*arguments)
 
     monkeypatch.setattr("nnrs.integrations.curriculum.choose", choose)
-    assert under(options, make) == expected
+    assert under(options, make, device) == expected
     assert len(launches) == 2  # the first step has rate 0
 
 

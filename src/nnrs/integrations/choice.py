@@ -37,12 +37,26 @@ def choose(
 
         with torch.cuda.device(gold.device):  # kernels are launched for the current one
             return kernel.choose(policy, gold, may_change, rates, key, counts)
-    random = Random(key.seed, Stream.DRAWS, key.step, key.rank)
-    choice = policy.choose(Window(inputs=gold, targets=gold, previous=gold), rates, random)
+    rows = gold.clamp(0, max(len(policy.replaceable) - 1, 0))
+    known = rows == gold  # other ids, an image's placeholder say, have no neighbors
+    choice = _drawn(policy, rows, rates, key)
+    takes_prediction = choice.takes_prediction
+    if policy.proposal and (may_change & ~known).any():
+        alone = _drawn(
+            policy, rows, replace(rates, neighbor=0.0), key
+        )  # no neighbor claims what it cannot take
+        takes_prediction = torch.where(known, takes_prediction, alone.takes_prediction)
     choice = replace(
         choice,
-        takes_prediction=choice.takes_prediction & may_change,
-        takes_neighbor=choice.takes_neighbor & may_change,
+        gold=gold,
+        targets=gold,
+        takes_prediction=takes_prediction & may_change,
+        takes_neighbor=choice.takes_neighbor & may_change & known,
     )
     counts.add_(torch.stack([may_change.sum(), *choice.replaced()]))
     return choice.inputs(gold), choice
+
+
+def _drawn(policy: InputPolicy, ids: Int[Tensor, "batch time"], rates: Rates, key: Key) -> Choice:
+    random = Random(key.seed, Stream.DRAWS, key.step, key.rank)
+    return policy.choose(Window(inputs=ids, targets=ids, previous=ids), rates, random)

@@ -276,8 +276,7 @@ def data_parallel_rank() -> int:
 
 def fitted(table: NeighborTable, model: nn.Module) -> NeighborTable:
     """The table with a row for every id that the model embeds; ids that the table does not know have no neighbors."""
-    find = getattr(model, "get_input_embeddings", None)
-    rows = find().num_embeddings if find else table.vocab_size
+    rows = _embedded_ids(model) or table.vocab_size
     if table.vocab_size > rows:
         raise ConfigError(
             f"the table has {table.vocab_size:,} rows, but the model embeds {rows:,} ids. "
@@ -290,6 +289,15 @@ def fitted(table: NeighborTable, model: nn.Module) -> NeighborTable:
     return replace(
         table, ids=torch.cat([table.ids, extra]), similarities=torch.cat([table.similarities, empty])
     )
+
+
+def _embedded_ids(model: nn.Module) -> int | None:
+    """How many ids the model embeds, where it says so; an adapter (LoRA's) holds the layer that knows."""
+    find = getattr(model, "get_input_embeddings", None)
+    layer: Any = find() if find else nn.Module()
+    known = [part.num_embeddings for part in layer.modules() if hasattr(part, "num_embeddings")]
+    weight = getattr(layer, "weight", None)
+    return int(known[0]) if known else None if weight is None else len(weight)
 
 
 def _output_layer(model: nn.Module, settings: Settings) -> nn.Module:
