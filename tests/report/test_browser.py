@@ -448,6 +448,65 @@ def test_differences_are_taken_to_teacher_forcing_on_the_same_text(two_texts, fi
         assert float(row["difference"]) == pytest.approx(math.log(ratio), abs=1e-9)
 
 
+def page_of_rates(chromium, path, rates):
+    """A page of methods, each trained at a learning rate of its own."""
+    made = [make_result(name, "ptb", {"method": name}, number, 1, 3) for number, name in enumerate(rates)]
+    for record, rate in zip(made, rates.values(), strict=True):
+        record["config"]["optimizer"]["learning_rate"] = rate
+    path.write_text(build_page([Result(record) for record in made], title="t"))
+    return Opened(chromium, path)
+
+
+@pytest.mark.parametrize("figure", ["learning-differences", "decile-differences"])
+def test_a_group_has_no_difference_where_no_teacher_forcing_was_trained_as_it_was(chromium, tmp_path, figure):
+    rates = {"mle": 20.0, "ss": 0.005, "nnrs": 0.005, "ss-nnrs": 20.0}
+    opened = page_of_rates(chromium, tmp_path / "page.html", rates)
+    place = opened.drawn(figure)
+    assert place.locator("svg .role-legend-label text").all_text_contents() == ["mle", "ss-nnrs"]
+    assert place.locator(".without").is_hidden()
+    made = saved(opened.page, f"#figure-{figure} .tools button:nth-child(2)")
+    rows = list(csv.DictReader(io.StringIO(made)))
+    assert {(row["group"], row["baseline"]) for row in rows} == {
+        ("mle", "mle"),
+        ("ss", ""),
+        ("nnrs", ""),
+        ("ss-nnrs", "mle"),
+    }
+    assert all(bool(row["difference"]) == bool(row["baseline"]) for row in rows)
+    assert opened.errors == []
+    opened.page.close()
+
+
+@pytest.mark.parametrize("figure", ["learning-differences", "decile-differences"])
+def test_where_no_group_has_its_baseline_a_sentence_says_so_until_one_has(chromium, tmp_path, figure):
+    rates = {"mle": 20.0, "ss": 0.005, "nnrs": 20.0}
+    opened = page_of_rates(chromium, tmp_path / "page.html", rates)
+    place, chosen = opened.drawn(figure), opened.page.locator("#chooser button", has_text="nnrs")
+    chosen.click()
+    place.scroll_into_view_if_needed()
+    place.locator(".without").wait_for(state="visible")
+    assert (
+        place.locator(".without").inner_text().startswith("Nothing to compare with: no chosen group has its")
+    )
+    assert place.locator(".plot").is_hidden()
+    assert place.locator(".tools").is_hidden()
+    chosen.click()
+    place.scroll_into_view_if_needed()
+    place.locator(".without").wait_for(state="hidden")
+    assert place.locator(".plot svg").is_visible()
+    assert opened.errors == []
+    opened.page.close()
+
+
+def test_a_page_without_teacher_forcing_says_that_there_is_nothing_to_compare_with(chromium, tmp_path):
+    opened = page_of_rates(chromium, tmp_path / "page.html", {"ss": 20.0, "nnrs": 20.0})
+    place = opened.page.locator("#figure-learning-differences")
+    place.scroll_into_view_if_needed()
+    place.locator(".without").wait_for(state="visible")
+    assert opened.errors == []
+    opened.page.close()
+
+
 def test_the_trajectory_shows_gold_neighbor_and_prediction_and_joins_what_was_taken(opened, results):
     opened.drawn("trajectory")
     rows = list(

@@ -12,6 +12,12 @@ HEIGHT = 260
 AUTOSIZE = {"type": "fit-x", "contains": "padding"}
 NOISES = {"neighbor": "neighbors of its words", "unigram": "frequent words", "own": "the model's own words"}
 SOLID, DASHED = [1, 0], [5, 3]
+BASELINE = "the chosen mle of the same text, model and training"
+READ = "below zero is better than it. A group without one has no curve."
+WITHOUT_BASELINE = (
+    "Nothing to compare with: no chosen group has its baseline, an mle of the same text, model and training, among "
+    "the chosen."
+)
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,7 @@ class Figure:
     caption: str
     rows: str  # the kind of rows: see `rowsOf` in assets/rows.js
     spec: Spec
+    without: str = ""  # of a plot of differences: what is said where no chosen group has a baseline
 
 
 def figures() -> list[Figure]:
@@ -100,12 +107,11 @@ def learning_differences() -> Figure:
     y = _axis("difference", "nats per token, to the baseline")
     layers: list[Spec] = [_zero(), {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": y}}]
     layers.append(_pointer("epoch", ["group", "epoch", "difference"]))
-    caption = (
-        "Validation loss minus that of the baseline, the chosen mle of the same text, model and training: below "
-        "zero is better than it."
-    )
+    caption = f"Validation loss minus that of the baseline, {BASELINE}: {READ}"
     spec = _spec(layers, x=_epochs())
-    return Figure("learning-differences", "Difference to the baseline", caption, "learning", spec)
+    return Figure(
+        "learning-differences", "Difference to the baseline", caption, "learning", spec, WITHOUT_BASELINE
+    )
 
 
 def exposure_curves() -> Figure:
@@ -191,9 +197,10 @@ def decile_differences() -> Figure:
             "encoding": {"y": y, "tooltip": _told("group", "decile", "difference")},
         },
     ]
-    caption = "The same minus the baseline, the chosen mle of the same text: below zero is better than it."
+    caption = f"The same minus the baseline, {BASELINE}: {READ}"
+    spec = _spec(layers, x=_deciles())
     return Figure(
-        "decile-differences", "Difference to the baseline", caption, "deciles", _spec(layers, x=_deciles())
+        "decile-differences", "Difference to the baseline", caption, "deciles", spec, WITHOUT_BASELINE
     )
 
 

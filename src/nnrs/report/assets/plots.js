@@ -47,8 +47,10 @@ class Plot {
   async draw() {
     if (!this.stale) return;
     this.stale = false;
-    const rows = this.makeRows(), width = this.place.clientWidth;
-    this.place.closest("figure").hidden = rows.length === 0;
+    const every = this.makeRows(), width = this.place.clientWidth, box = this.place.closest("figure");
+    const rows = this.figure.without ? compared(every) : every;
+    box.hidden = every.length === 0;
+    box.classList.toggle("empty", rows.length === 0);
     if (!rows.length) return;
     const made = await window.vegaEmbed(this.place, completed(this.figure, rows, width), {
       renderer: "svg", actions: false, config: theme(), tooltip: { offsetX: 14, offsetY: 14 },
@@ -64,6 +66,7 @@ class Plot {
   refresh() {
     this.stale = true;
     this.place.closest("figure").hidden = false;
+    this.place.closest("figure").classList.remove("empty");
     waiting.unobserve(this.place);
     waiting.observe(this.place);
   }
@@ -79,6 +82,7 @@ function frame(figure, makeRows) {
       onclick: () => download(`${figure.id}.csv`, "text/csv", csv(plot.makeRows())) }, "CSV"));
   return make("figure", { id: `figure-${figure.id}` },
     make("div", { className: "head" }, make("h3", {}, figure.title), tools), place,
+    figure.without ? make("p", { className: "without" }, figure.without) : null,
     figure.caption ? make("figcaption", {}, figure.caption) : null);
 }
 

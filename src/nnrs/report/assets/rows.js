@@ -25,8 +25,19 @@ const uses = (group, rate) => details[group].epochs[rate].some((value) => value 
 
 // What a group is compared with: teacher forcing on its own text, with its own model and training, if that is chosen.
 function baselineOf(group, chosen) {
-  const alike = chosen.filter((other) => groups[other].setting === groups[group].setting);
-  return alike.find((other) => groups[other].labels.method === "mle") ?? alike[0];
+  return chosen.find((other) => groups[other].setting === groups[group].setting && groups[other].labels.method === "mle");
+}
+
+// A difference to the baseline and its name; both are null where there is none.
+function toBaseline(baseline, value, other) {
+  const difference = value && other ? Math.log(value / other) : null;
+  return { difference, baseline: baseline === undefined ? null : groups[baseline].name };
+}
+
+// The rows of a plot of differences: none where no group but the baselines themselves has one.
+function compared(rows) {
+  const known = rows.filter((row) => row.difference !== null);
+  return known.some((row) => row.baseline !== row.group) ? known : [];
 }
 
 const rowsOf = {
@@ -34,8 +45,8 @@ const rowsOf = {
     const test = column("ppl|test");
     const chosen = shownGroups(), numbers = new Map(chosen.map((group) => [groups[group].name, group]));
     return perEpoch({ valid: "valid", low: "low", high: "high" }).map((row) => {
-      const group = numbers.get(row.group), baseline = baselineOf(group, chosen), other = details[baseline].epochs.valid[row.epoch];
-      return { ...row, test: test.mean[group], difference: other ? Math.log(row.valid / other) : null, baseline: groups[baseline].name };
+      const group = numbers.get(row.group), baseline = baselineOf(group, chosen);
+      return { ...row, test: test.mean[group], ...toBaseline(baseline, row.valid, details[baseline]?.epochs.valid[row.epoch]) };
     });
   },
 
@@ -87,9 +98,8 @@ const rowsOf = {
     return chosen.flatMap((group) => {
       const baseline = baselineOf(group, chosen);
       return details[group].deciles.map((perplexity, index) => {
-        const other = details[baseline].deciles[index];
-        const difference = perplexity && other ? Math.log(perplexity / other) : null;
-        return { group: groups[group].name, decile: index + 1, perplexity, difference, baseline: groups[baseline].name };
+        const difference = toBaseline(baseline, perplexity, details[baseline]?.deciles[index]);
+        return { group: groups[group].name, decile: index + 1, perplexity, ...difference };
       });
     });
   },
