@@ -5,6 +5,8 @@ import gzip
 import io
 import json
 
+from tests.report.factory import make_results, write_results
+
 
 def test_results_of_a_run_as_csv_json_and_lines(nnrs_each, finished, tmp_path):
     lines = tmp_path / "results.jsonl"
@@ -76,4 +78,17 @@ def test_lines_are_compressed_where_the_name_says_so_and_serve_as_the_plain_ones
         assert item.returncode == 2
         assert f"error: {files['small.jsonl.gz']} is damaged: " in item.stderr
         assert item.stderr.count("\n") == 1
+    assert not page.exists()
+
+
+def test_a_damaged_record_is_named_by_its_line_for_a_table_and_a_page(nnrs_each, tmp_path):
+    sound, damaged = make_results(groups=2, seeds=1, epochs=2)
+    path = write_results(tmp_path / "oops.jsonl", [sound, {**damaged, "test_perplexity": "oops"}])
+    page = tmp_path / "page.html"
+    done = nnrs_each({"results": ["results", path], "report": ["report", path, "--out", page]})
+    told = f'line 2 of {path} is a damaged result: test_perplexity must be a number, got "oops".'
+    for item in done.values():
+        assert item.returncode == 2
+        assert item.stderr == f"error: {told} Copy or make it again.\n"
+        assert item.stdout == ""
     assert not page.exists()

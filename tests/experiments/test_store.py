@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from nnrs.errors import RunError
+from nnrs.experiments.config import RunConfig
 from nnrs.experiments.options import configure
 from nnrs.experiments.plan import Plan, expand
 from nnrs.experiments.run import start
@@ -60,7 +61,8 @@ def result_of(name, **more):
     names = {"corpus": "ptb", "vectors": None}
     numbers = dict.fromkeys(("valid_perplexity", "test_perplexity", "valid_nats", "test_nats"), 2.5)
     shares = {"dose": {"prediction": 0.1}, "effective": {"all": 0.2}}
-    rest = {"seed": 1, "group": "0a", "best_epoch": 1, "parameters": 7, "epochs": [], "scores": []}
+    rest = {"seed": 1, "group": "0a", "best_epoch": 1, "parameters": 7, "config": RunConfig().as_dict()}
+    empty = {"epochs": [], "scores": [], "samples": [], "trajectory": None}
     last = {"signature": "ppl|seed:1", "command": "nnrs train", "timing": {"train_seconds": 1.5}}
     return {
         "format": 1,
@@ -70,6 +72,7 @@ def result_of(name, **more):
         **numbers,
         **shares,
         **rest,
+        **empty,
         **last,
         **more,
     }
@@ -226,7 +229,7 @@ def test_a_run_that_comes_several_times_counts_once_with_the_most_scores_that_an
 @pytest.mark.parametrize("apart", ["seed", "group", "model", "signature", "test_nats"])
 def test_different_runs_of_one_name_are_several(apart, tmp_path):
     first = result_of("mle", model="0123")
-    second = {**first, apart: 7 if apart == "seed" else f"not {first[apart]}"}
+    second = {**first, apart: 7 if apart in ("seed", "test_nats") else f"not {first[apart]}"}
     assert len(collect(lines_of(tmp_path / "a.jsonl", first), lines_of(tmp_path / "b.jsonl", second))) == 2
 
 
@@ -288,6 +291,44 @@ def test_a_file_that_holds_something_else_is_refused_by_its_line(line, told, tmp
     path.write_text(json.dumps(result_of("mle_seed-1")) + "\n" + line + "\n")
     with pytest.raises(RunError, match=told):
         collect(path)
+
+
+SCORE = {"metric": "bleu4", "value": 3.25, "signature": "bleu4|n:9"}
+DAMAGES = {
+    "a text for a number": ({"test_perplexity": "oops"}, 'test_perplexity must be a number, got "oops"'),
+    "nothing for a number": ({"valid_nats": None}, "valid_nats must be a number, got null or nothing"),
+    "truth for a number": ({"test_nats": True}, "test_nats must be a number, got true"),
+    "a fraction for a seed": ({"seed": 1.5}, r"seed must be a whole number, got 1\.5"),
+    "a list for labels": ({"labels": ["mle"]}, r'labels must be an object, got \["mle"\]'),
+    "a number for a label": ({"labels": {"method": 3}}, "labels must be an object of texts"),
+    "no method": ({"labels": {"row": "a"}}, r"labels\.method must be a text, got null or nothing"),
+    "a text for a config": ({"config": "x"}, "config must be an object"),
+    "half a config": ({"config": {"data": {}}}, r"config\.policy must be an object, got null or nothing"),
+    "no name of the text": ({"names": {}}, r"names\.corpus must be a text, got null or nothing"),
+    "an object for scores": ({"scores": SCORE}, r"scores must be a list of objects, got .{40} \.\.\."),
+    "a number for a score": ({"scores": [3]}, "scores must be a list of objects"),
+    "a text for a value": (
+        {"scores": [SCORE, {**SCORE, "value": "3"}]},
+        "value must be a number, .* its scores",
+    ),
+    "no signature": (
+        {"scores": [{"metric": "bleu4", "value": 3.0}]},
+        "signature must be a text, .* its scores",
+    ),
+    "no metric": ({"scores": [{**SCORE, "metric": None}]}, "metric must be a text, .* its scores"),
+    "a text for an epoch": ({"epochs": [{"valid_perplexity": "1"}]}, "valid_perplexity .* its epochs"),
+    "a text for a dose": ({"dose": {"prediction": "0"}}, "dose must be an object of numbers"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_result_is_refused_by_its_line_and_field(name, tmp_path):
+    damage, told = DAMAGES[name]
+    sound = result_of("mle_seed-1", scores=[SCORE], epochs=[{"valid_perplexity": 2}])
+    path = lines_of(tmp_path / "results.jsonl", sound, {**sound, **damage})
+    with pytest.raises(RunError, match=rf"line 2 of .* is a damaged result: {told}") as caught:
+        collect(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_what_is_not_there_is_named(tmp_path):

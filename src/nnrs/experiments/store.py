@@ -7,7 +7,7 @@ import gc
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,8 +27,46 @@ FORMAT = 1
 SAMPLES = 5
 LINES = (".jsonl", ".jsonl.gz")  # files of results
 FILES = ("data", "vectors", "oracle")  # of a request
+SECTIONS = ("data", "policy", "model", "optimizer", "training")  # of a configuration
 # What copies of one run agree in, wherever they lie and whatever they are called; the group knows their text.
 OF_ONE_RUN = ("group", "seed", "signature", "model", "test_nats")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or _is_whole(value)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+# What every reader of a result may count on: a kind, how it is told, and the fields of that kind, outer ones first.
+Kind = tuple[str, Callable[[Any], bool], tuple[str, ...]]
+FIELDS: tuple[Kind, ...] = (
+    ("an object", _is_object, ("labels", "config", "names", "dose", "effective", "timing")),
+    ("an object", _is_object, tuple(f"config.{name}" for name in SECTIONS)),
+    ("a list of objects", lambda value: _all_of(list, _is_object, value), ("epochs", "scores", "samples")),
+    ("an object or null", lambda value: value is None or _is_object(value), ("trajectory",)),
+    ("an object of texts", lambda value: _all_of(dict, _is_text, value), ("labels",)),
+    ("an object of numbers", lambda value: _all_of(dict, _is_number, value), ("dose", "effective")),
+    ("a text", _is_text, ("name", "group", "signature", "command", "labels.method", "names.corpus")),
+    ("a whole number", _is_whole, ("seed", "best_epoch", "parameters")),
+    ("a number", _is_number, ("valid_perplexity", "test_perplexity", "valid_nats", "test_nats")),
+    ("a number", _is_number, ("timing.train_seconds",)),
+)
+SCORE_FIELDS: tuple[Kind, ...] = (
+    ("a text", _is_text, ("metric", "signature")),
+    ("a number", _is_number, ("value",)),
+)
+EPOCH_FIELDS: tuple[Kind, ...] = (("a number", _is_number, ("valid_perplexity",)),)
 
 
 @dataclass(frozen=True)
@@ -150,7 +188,7 @@ def _collected(path: Path) -> list[Result]:
     if plan is not None:
         found = ((cell, _present(RunDirectory(grid.run_path(cell["name"])))) for cell in plan["cells"])
         return [
-            _checked({**record, "name": cell["name"], "labels": cell["labels"]}, path)
+            _checked({**record, "name": cell["name"], "labels": cell["labels"]}, grid.run_path(cell["name"]))
             for cell, record in found
             if record is not None
         ]
@@ -215,7 +253,42 @@ def _checked(record: Any, where: Path | str) -> Result:
         raise RunError(
             f"{where} has result format {record['format']}; this version of nnrs reads up to {FORMAT}. Update nnrs."
         )
+    found = _damage(record, FIELDS) or next(
+        (
+            f"{damage} in one of its {name}"
+            for name, fields in (("scores", SCORE_FIELDS), ("epochs", EPOCH_FIELDS))
+            for part in record[name]
+            if (damage := _damage(part, fields))
+        ),
+        None,
+    )
+    if found:
+        raise RunError(f"{where} is a damaged result: {found}. Copy or make it again.")
     return Result(record)
+
+
+def _damage(record: Json, fields: Sequence[Kind]) -> str | None:
+    """The first field that is not of its kind, in words."""
+    for kind, is_kind, names in fields:
+        for name in names:
+            value: Any = record
+            for part in name.split("."):
+                value = value.get(part)  # of an object: the outer ones came first
+            if not is_kind(value):
+                got = "null or nothing" if value is None else _shortened(json.dumps(value))
+                return f"{name} must be {kind}, got {got}"
+    return None
+
+
+def _all_of(container: type[Any], is_kind: Callable[[Any], bool], value: Any) -> bool:
+    """Whether a list or an object holds such values alone."""
+    if not isinstance(value, container):
+        return False
+    return all(map(is_kind, value.values() if isinstance(value, dict) else value))
+
+
+def _shortened(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else f"{text[:most]} ..."
 
 
 def shown_config(config: RunConfig) -> Json:
