@@ -1,6 +1,7 @@
 """The curriculum under transformers' Trainer: the plain run at rate 0, exact resumption, compiled or checkpointed."""
 
 import json
+import warnings
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ def rows(count=24, time=10):
     return made
 
 
-def trainer(folder, *callbacks, model=None, **options):
+def trainer(folder, *callbacks, model=None, evaluation=None, **options):
     arguments = TrainingArguments(
         str(folder),
         use_cpu=True,
@@ -35,7 +36,7 @@ def trainer(folder, *callbacks, model=None, **options):
         **{"max_steps": 6, "save_strategy": "no", "logging_steps": 2, "seed": 1, **options},
     )
     model = gpt2(dropout=0.2) if model is None else model
-    evaluation = rows(8) if options.get("eval_strategy") else None
+    evaluation = (evaluation or rows(8)) if options.get("eval_strategy") else None
     return Trainer(model, arguments, train_dataset=rows(), eval_dataset=evaluation, callbacks=list(callbacks))
 
 
@@ -181,6 +182,58 @@ def test_evaluation_moves_the_temperature_once_each(tmp_path):
         best = min(best, float(torch.tensor(loss).exp()))
         expected += [tau, tau]
     assert logged == pytest.approx(expected)
+
+
+SEVERAL = {"a": rows(4), "b": rows(8)[4:]}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"eval_on_start": True}, {"eval_steps": 3}], ids=["", "start", "end"]
+)
+def test_an_evaluation_without_the_metric_is_told_of_once(tmp_path, options):
+    model = gpt2()
+    callback = InputCurriculum(table_of(model), neighbor_rate=0.1)
+    arguments = {"max_steps": 3, "eval_strategy": "steps", "eval_steps": 1, **options}
+    with pytest.warns(UserWarning, match="one of: eval_a_loss, eval_b_loss; or rule") as told:
+        trainer(tmp_path, callback, model=model, evaluation=SEVERAL, **arguments).train()
+    assert len(told) == 1
+    assert "no 'eval_loss'" in str(told[0].message)
+
+
+@pytest.mark.parametrize(
+    ("k", "options"),
+    [
+        (4, {"neighbor_rate": 0.1, "metric": "eval_a_loss"}),
+        (4, {"neighbor_rate": 0.1, "metric": "eval_b_loss"}),
+        (4, {"neighbor_rate": 0.1, "rule": "constant"}),
+        (0, {"neighbor_rate": 0.1}),
+        (None, {"prediction_rate": 0.1}),
+    ],
+)
+def test_where_the_metric_is_there_or_nothing_follows_it_no_warning_comes(tmp_path, k, options):
+    model = gpt2()
+    callback = InputCurriculum(None if k is None else table_of(model, k), **options)
+    arguments = {"max_steps": 2, "eval_strategy": "steps", "eval_steps": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer(tmp_path, callback, model=model, evaluation=SEVERAL, **arguments).train()
+
+
+class Reports(TrainerCallback):
+    """Keeps what TensorBoard would be sent."""
+
+    def __init__(self):
+        self.sent = []
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        self.sent.append(dict(logs))
+
+
+def test_a_reporting_callback_that_is_given_after_ours_is_sent_the_rates(tmp_path):
+    model, reports = gpt2(), Reports()
+    callback = InputCurriculum(table_of(model), neighbor_rate=0.25)
+    trainer(tmp_path, callback, reports, model=model, max_steps=2, logging_steps=1).train()
+    assert [logs["neighbor_rate"] for logs in reports.sent if "loss" in logs] == [0.25, 0.25]
 
 
 def test_labels_that_never_reach_the_model_stop_the_run(tmp_path):

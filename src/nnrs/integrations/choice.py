@@ -42,9 +42,8 @@ def choose(
     choice = _drawn(policy, rows, rates, key)
     takes_prediction = choice.takes_prediction
     if policy.proposal and (may_change & ~known).any():
-        alone = _drawn(
-            policy, rows, replace(rates, neighbor=0.0), key
-        )  # no neighbor claims what it cannot take
+        # The same draws without neighbors, which cannot claim these.
+        alone = _drawn(policy, rows, replace(rates, neighbor=0.0), key)
         takes_prediction = torch.where(known, takes_prediction, alone.takes_prediction)
     choice = replace(
         choice,

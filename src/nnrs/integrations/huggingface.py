@@ -1,6 +1,7 @@
 """The curriculum inside transformers' `Trainer`, causal and sequence to sequence: one callback (extra `hf`)."""
 
 import math
+import warnings
 from typing import Any
 
 from torch import nn
@@ -25,7 +26,8 @@ class InputCurriculum(TrainerCallback):
     """Replaces training inputs at rates that follow the trainer's steps; the settings are those of `Settings`.
 
     Evaluation perplexity, exp of `metric`, moves the temperature. The state is saved with the trainer's checkpoints,
-    and a resumed run continues as an unbroken one.
+    and a resumed run continues as an unbroken one. The rates in the trainer's log are seen by callbacks that come
+    later in its list: the console's, and those that are given after this one.
     """
 
     def __init__(
@@ -35,6 +37,9 @@ class InputCurriculum(TrainerCallback):
         self.settings = Settings(**settings)
         self.settings.policy(table)  # what does not fit together is refused here, not after the data is read
         self.curriculum: Curriculum | None = None
+        self._evaluated: set[str] | None = (
+            None  # metrics of the first evaluation; None once they are looked at
+        )
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -43,6 +48,7 @@ class InputCurriculum(TrainerCallback):
         self._detach()  # of a run that ended in an error
         model: nn.Module = kwargs["model"]
         self.curriculum = Curriculum(model, self.table, self.settings)
+        self._evaluated = set()
         kept = _states(state).get(STATE)
         if state.global_step > 0 and kept:
             self.curriculum.load_state_dict(kept)
@@ -52,6 +58,7 @@ class InputCurriculum(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Set the rates of this optimizer step."""
+        self._check_metric()
         if self.curriculum:
             self.curriculum.begin_step(state.global_step, state.max_steps)
 
@@ -67,7 +74,10 @@ class InputCurriculum(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Move the temperature; an evaluation before the first step, or outside of training, is no news."""
-        loss = kwargs.get("metrics", {}).get(self.metric)
+        metrics = kwargs.get("metrics", {})
+        if self._evaluated is not None:
+            self._evaluated |= set(metrics)
+        loss = metrics.get(self.metric)
         if self.curriculum and state.global_step > 0 and loss is not None:
             self.curriculum.end_evaluation(math.exp(min(loss, 700.0)))
             self._hand_over(state)
@@ -86,7 +96,24 @@ class InputCurriculum(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Leave the model as it was."""
+        self._check_metric()
         self._detach()
+
+    def _check_metric(self) -> None:
+        """Say so if the first evaluation had nothing to move the temperature by.
+
+        Each of several datasets is an event of its own, so this is asked when all of them are through.
+        """
+        if not self.curriculum or not self._evaluated:
+            return
+        seen, self._evaluated = self._evaluated, None
+        if self.metric not in seen and self.curriculum.policy.controller and self.settings.rule != "constant":
+            losses = [name for name in seen if name.endswith("loss")]
+            warnings.warn(
+                f"the evaluation has no '{self.metric}', so the temperature of neighbors stays. Pass metric=, "
+                f"one of: {', '.join(sorted(losses or seen))}; or rule='constant'.",
+                stacklevel=2,
+            )
 
     def _hand_over(self, state: TrainerState) -> None:
         if self.curriculum:
