@@ -30,6 +30,8 @@ def test_what_is_wrong_is_said_in_one_line(nnrs_each, stored, tmp_path):
         {
             "nowhere": ["report", tmp_path / "nowhere"],
             "taken": ["report", stored, "--out", tmp_path / "notes.html"],
+            "no svg": ["report", stored, "--out", tmp_path / "new.html", "--picture", tmp_path / "x.png"],
+            "no svg of nothing": ["report", tmp_path / "nowhere", "--picture", tmp_path / "x.png"],
             "unwritable": ["report", stored, "--out", tmp_path / "no" / "folder.html"],
         }
     )
@@ -38,3 +40,6 @@ def test_what_is_wrong_is_said_in_one_line(nnrs_each, stored, tmp_path):
         assert outcome.stderr.startswith("error: ")
         assert outcome.stderr.count("\n") == 1
     assert (tmp_path / "notes.html").read_text() == "mine"
+    for name in ("no svg", "no svg of nothing"):  # said before anything is read
+        assert f"the picture is an SVG: {tmp_path / 'x.png'} must end in .svg" in done[name].stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.html", "results.jsonl"}

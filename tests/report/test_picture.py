@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nnrs.errors import DataError, RunError
+from nnrs.errors import ConfigError, DataError, RunError
 from nnrs.experiments.store import Result, collect
 from nnrs.metrics.contrasts import t_interval
 from nnrs.report.picture import picture, write_picture
@@ -65,8 +65,12 @@ def test_a_file_of_ones_own_is_left_alone_and_a_picture_of_ours_is_made_anew(tmp
     assert drawn.startswith("<svg")
     assert "&lt;b&gt;" in drawn
     assert "<b>" not in drawn
+    (tmp_path / "folder.svg").mkdir()
     with pytest.raises(RunError, match=r"cannot read .*: Is a directory\. Check the path"):
-        write_picture(results, tmp_path)
+        write_picture(results, tmp_path / "folder.svg")
+    with pytest.raises(ConfigError, match=r"the picture is an SVG: .*x\.png must end in \.svg"):
+        write_picture(results, tmp_path / "x.png")
+    assert not (tmp_path / "x.png").exists()
     with pytest.raises(DataError, match="no finished run"):
         write_picture([], tmp_path / "none.svg")
 

@@ -17,7 +17,7 @@ from nnrs.files import write_text
 from nnrs.grid_directory import GridDirectory
 from nnrs.report.columns import Published
 from nnrs.report.payload import contrast_row, make_payload, nothing_published
-from nnrs.report.picture import write_picture
+from nnrs.report.picture import check_drawable, write_picture
 from nnrs.run_directory import Json
 
 SCRIPTS = ("base", "rows", "plots", "table", "results", "samples", "explorers", "start")
@@ -32,6 +32,8 @@ def write_report(
     Returns where the page is. One that was there is made anew; any other file is left alone.
     """
     check_replaceable(out)
+    if picture:
+        check_drawable(picture)
     with without_collector():
         results = collect(*sources)
         page = _page_of(results, sources, title)

@@ -21,14 +21,21 @@ MARK = "<!-- nnrs picture -->"
 
 def write_picture(results: Sequence[Result], out: Path) -> None:
     """Draw the settings side by side as SVG. A picture that was there is made anew; any other file is left alone."""
-    with explained(out, "read"):
-        if out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace"):
-            raise RunError(f"{out} exists and is no picture of ours. Choose another name.")
+    check_drawable(out)
     try:
         import vl_convert
     except ImportError:
         raise ConfigError("the picture needs vl-convert: pip install 'nnrs[report]'.") from None
     write_text(out, vl_convert.vegalite_to_svg(picture(results)) + MARK + "\n")
+
+
+def check_drawable(out: Path) -> None:
+    """Refuse a name of another kind than SVG, and to write over what is no picture of ours."""
+    if out.suffix.lower() != ".svg":
+        raise ConfigError(f"the picture is an SVG: {out} must end in .svg. Choose another name.")
+    with explained(out, "read"):
+        if out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace"):
+            raise RunError(f"{out} exists and is no picture of ours. Choose another name.")
 
 
 def picture(results: Sequence[Result]) -> Spec:
