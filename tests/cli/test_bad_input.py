@@ -33,6 +33,7 @@ BAD_TRAINING = {
     "protected word": ("--protect Washington", "cannot protect 'Washington'", "not in the vocabulary"),
     # contradictions
     "bf16 on the CPU": ("--precision bf16 --device cpu", "bf16 is for GPUs", "--precision fp32"),
+    "exact and passes": ("--method ss --unroll exact --passes 3", "unroll=exact", "leave --passes out"),
     "seed and seeds": ("--seed 1 --seeds 1-3", "--seed and --seeds", "leave one of them out"),
     # seeds (more of them in tests/experiments/test_together.py)
     "seeds that are none": ("--seeds 1..8", "--seeds takes numbers and ranges such as 1-8", "'1..8'"),
@@ -172,6 +173,12 @@ BAD_RUNS = {
     "newer format": (from_the_future, "train --out {run} --resume", "run format 99", "Update nnrs"),
     "edited config": (widened, "train --out {run} --resume", "do not fit the model in its config.json"),
     "damaged best": (with_damaged_best, "generate {run}", "best-000000123.safetensors is damaged"),
+    "beam and temperature": (
+        intact,
+        "generate {run} --beam 5 --temperature 1",
+        "a beam search draws nothing",
+    ),
+    "beam and top-p": (intact, "generate {run} --beam 5 --top-p 0.9", "leave --temperature and --top-p out"),
     "no run": (without_config, "evaluate {run}", "not a run directory", "config.json"),
     "split": (intact, "evaluate {run} --split tets", "unknown split 'tets'", "Did you mean 'test'?"),
     "unknown word": (

@@ -41,6 +41,8 @@ def generate(
 
     if count < 1 or (length is not None and length < 1):
         raise ConfigError(f"count and length must be at least 1, got {count} and {length or LENGTH}.")
+    if beam > 1 and (temperature is not None or top_p != 1.0):
+        raise ConfigError("a beam search draws nothing: leave --temperature and --top-p out, or --beam.")
     decoding = Decoding(temperature=1.0 if temperature is None else temperature, top_p=top_p, width=beam)
     loaded = load(run, choose_device(device))
     if loaded.source_vocabulary:

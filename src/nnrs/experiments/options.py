@@ -73,7 +73,12 @@ def lay_over(values: dict[str, Any], given: dict[str, Any]) -> RunConfig:
             table = values.setdefault(section, {}) if section else values
             table[name] = given[option]
     _lay_rates(policy, given, method)
-    return RunConfig.from_dict(values)
+    config = RunConfig.from_dict(values)
+    if config.policy.unroll == "exact" and config.policy.passes != PolicyConfig().passes:
+        raise ConfigError(
+            "unroll=exact predicts token by token and has no passes: leave --passes out, or --unroll."
+        )
+    return config
 
 
 def command_of(config: RunConfig) -> str:
