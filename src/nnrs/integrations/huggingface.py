@@ -37,9 +37,7 @@ class InputCurriculum(TrainerCallback):
         self.settings = Settings(**settings)
         self.settings.policy(table)  # what does not fit together is refused here, not after the data is read
         self.curriculum: Curriculum | None = None
-        self._evaluated: set[str] | None = (
-            None  # metrics of the first evaluation; None once they are looked at
-        )
+        self._evaluated: set[str] | None = None  # the first evaluation's metrics, until they are looked at
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
