@@ -207,6 +207,7 @@ def test_records_of_other_runs_are_refused_with_the_difference_before_anything_i
     assert ended.returncode == 2
     assert "no record is a run of this plan" in ended.stderr
     assert "in training.epochs (2 there, 3 here). Leave --records out" in ended.stderr
+    assert ended.stderr.startswith(f"error: {records}: no record is a run of this plan.")
     assert ended.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 

@@ -7,6 +7,10 @@ import json
 
 from tests.report.factory import make_results, write_results
 
+from nnrs.experiments.plan import Plan, expand
+from nnrs.experiments.subject import Request
+from nnrs.grid_directory import GridDirectory
+
 
 def test_results_of_a_run_as_csv_json_and_lines(nnrs_each, finished, tmp_path):
     lines = tmp_path / "results.jsonl"
@@ -37,6 +41,10 @@ def test_what_cannot_be_given_is_said_in_one_line(nnrs_each, finished, tmp_path)
         "format": (["results", finished, "--format", "cvs"], "unknown format 'cvs'. Did you mean 'csv'"),
         "table": (["results", finished, "--format", "table1"], "none of these results stands in table1"),
         "nothing": (["results", tmp_path], "is not a run directory"),
+        "kind": (
+            ["results", there],
+            "there.csv is a file of another kind: results come from a .jsonl or .jsonl.gz",
+        ),
     }
     done = nnrs_each({name: words for name, (words, _) in refused.items()})
     for name, (_, told) in refused.items():
@@ -79,6 +87,26 @@ def test_lines_are_compressed_where_the_name_says_so_and_serve_as_the_plain_ones
         assert f"error: {files['small.jsonl.gz']} is damaged: " in item.stderr
         assert item.stderr.count("\n") == 1
     assert not page.exists()
+
+
+def test_where_no_run_is_finished_it_says_so_and_writes_nothing(nnrs_each, tmp_path):
+    plan = Plan(
+        kind="grid", title="t", command="c", cells=tuple(expand({"method": ["ss"]})), request=Request()
+    )
+    (tmp_path / "grid").mkdir()
+    GridDirectory(tmp_path / "grid").write_plan(plan.as_dict())
+    empty, out = tmp_path / "empty.jsonl", tmp_path / "x.jsonl.gz"
+    empty.touch()
+    done = nnrs_each(
+        {
+            "grid": ["results", tmp_path / "grid", "--format", "jsonl", "--out", out],
+            "empty.jsonl": ["results", empty],
+        }
+    )
+    for name, item in done.items():
+        assert (item.returncode, item.stdout) == (2, "")
+        assert item.stderr == f"error: {tmp_path / name}: no finished run to tell of. Finish one first.\n"
+    assert not out.exists()
 
 
 def test_a_damaged_record_is_named_by_its_line_for_a_table_and_a_page(nnrs_each, tmp_path):

@@ -125,7 +125,7 @@ def test_what_is_taken_is_the_record_under_the_name_and_the_labels_of_the_plan(t
 )
 def test_a_run_that_differs_in_anything_is_not_taken_and_the_difference_is_told(change, told, there, here):
     said = refusal(there, plan_on(here, **change), here / "out")
-    assert said.startswith("records.jsonl.gz: no record is a run of this plan. The nearest, ")
+    assert said.startswith(f"{there / 'records.jsonl.gz'}: no record is a run of this plan. The nearest, ")
     assert told in said
     assert said.count(" there, ") == 1  # nothing else differs
     assert "\n" not in said
@@ -200,7 +200,8 @@ def test_a_record_that_was_not_measured_or_tells_no_text_fits_nothing(there, her
 
 def test_a_file_without_results_is_named(here):
     (here / "records.jsonl.gz").write_bytes(b"")
-    assert refusal(here, plan_on(here), here / "out").startswith("records.jsonl.gz: it holds no results.")
+    said = refusal(here, plan_on(here), here / "out")
+    assert said.startswith(f"{here / 'records.jsonl.gz'}: it holds no results.")
 
 
 def test_of_records_that_fit_the_same_run_the_first_is_taken(there, here):

@@ -336,6 +336,10 @@ def test_what_is_not_there_is_named(tmp_path):
         collect(tmp_path / "none.jsonl")
     with pytest.raises(RunError, match="is not a run directory"):
         collect(tmp_path)
+    with pytest.raises(
+        RunError, match=r"none does not exist: results come from a \.jsonl or \.jsonl\.gz file"
+    ):
+        collect(tmp_path / "none")
 
 
 def test_a_table_has_a_row_for_each_run_and_a_column_for_each_number():

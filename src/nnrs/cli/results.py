@@ -27,7 +27,7 @@ def results(
     ] = None,
 ) -> None:
     """All results of finished runs, without their models."""
-    from nnrs.errors import ConfigError
+    from nnrs.errors import ConfigError, DataError
     from nnrs.experiments.store import collect
     from nnrs.files import write_text
     from nnrs.registry import look_up
@@ -35,7 +35,10 @@ def results(
     write = look_up(_formats(), format, "format")
     if out and out.exists():
         raise ConfigError(f"{out} exists already and is not overwritten. Choose another --out.")
-    text = write(collect(*sources))
+    found = collect(*sources)
+    if not found:
+        raise DataError(f"{', '.join(map(str, sources))}: no finished run to tell of. Finish one first.")
+    text = write(found)
     if not out:
         typer.echo(text, nl=False)
         return

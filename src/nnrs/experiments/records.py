@@ -55,7 +55,7 @@ def take_over(plan: Plan, out: Path | str, sources: Sequence[Path | str], device
     runs = [_expected(cell, plan.request, place, shelf) for cell in plan.cells]
     found = _matching(runs, records, shelf)
     if not found:
-        names = ", ".join(Path(source).name for source in sources)
+        names = ", ".join(map(str, sources))
         raise ConfigError(f"{names}: {_misfit(runs, records)} Leave --records out to train all runs.")
     grid, plan = open_grid(plan, out)
     put = [_put(grid, cell, found[cell.config]) for cell in plan.cells if cell.config in found]

@@ -19,7 +19,7 @@ from nnrs.experiments.config import RunConfig, settings_of
 from nnrs.experiments.options import command_of
 from nnrs.experiments.plan import Cell
 from nnrs.experiments.subject import Request
-from nnrs.files import read_text
+from nnrs.files import explained, read_text
 from nnrs.grid_directory import GridDirectory
 from nnrs.run_directory import Json, RunDirectory
 
@@ -183,6 +183,14 @@ def collect(*sources: Path | str) -> list[Result]:
 def _collected(path: Path) -> list[Result]:
     if path.name.endswith(LINES):
         return list(_of_lines(path))
+    with explained(path, "read"):
+        is_folder, exists = path.is_dir(), path.exists()
+    if not is_folder:
+        what = "is a file of another kind" if exists else "does not exist"
+        raise RunError(
+            f"{path} {what}: results come from a .jsonl or .jsonl.gz file, or from the folder of a grid, of runs or "
+            "of one run."
+        )
     grid = GridDirectory(path)
     plan = grid.plan()
     if plan is not None:
