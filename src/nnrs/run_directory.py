@@ -70,9 +70,7 @@ class RunDirectory(Checkpoints):
     def open(cls, path: Path | str) -> "RunDirectory":
         """An existing run directory of a format this version can read."""
         run = cls(path)
-        with explained(run.path, "read"):
-            is_run = (run.path / "config.json").is_file()
-        if not is_run:
+        if not run.is_run:
             there = "it has no config.json" if run.path.exists() else "it does not exist"
             raise RunError(f"{run.path} is not a run directory: {there}. Was it made by `nnrs train`?")
         found = run.config().get("format")
@@ -81,6 +79,12 @@ class RunDirectory(Checkpoints):
                 f"{run.path} has run format {found}; this version of nnrs reads up to {FORMAT}. Update nnrs."
             )
         return run
+
+    @property
+    def is_run(self) -> bool:
+        """Whether a run has begun there."""
+        with explained(self.path, "read"):
+            return (self.path / "config.json").is_file()
 
     @classmethod
     def within(cls, path: Path | str) -> "list[RunDirectory]":

@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import typer
 
 from nnrs.cli.interrupt import Interruptible
-from nnrs.cli.torchrun import _own_device
-from nnrs.errors import ConfigError
+from nnrs.cli.torchrun import _own_device, joined
+from nnrs.errors import ConfigError, RunError
 from nnrs.experiments import run as runs
 from nnrs.experiments import together
 from nnrs.experiments.config import RunConfig
@@ -31,10 +33,10 @@ def torchrun(environment):
     """`torchrun(...)` starts a command in two processes; none outlives its test."""
     started = []
 
-    def start(*words):
+    def start(*words, restarts=0):
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         process = subprocess.Popen(
-            [*launcher, "-m", "nnrs", *map(str, words)],
+            [*launcher, "--max-restarts", str(restarts), "-m", "nnrs", *map(str, words)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -118,6 +120,100 @@ def test_a_run_of_two_processes_outlives_a_kill_and_a_ctrl_c_and_ends_as_that_of
     assert_alike(out, whole)
     summary, expected = json.loads(done.stdout), RunDirectory(whole).summary()
     assert math.isclose(summary["test_perplexity"], expected["test_perplexity"], rel_tol=CLOSE)
+
+
+@pytest.mark.slow
+def test_a_run_that_torchrun_starts_anew_goes_on_and_ends_as_an_unbroken_one(
+    torchrun, nnrs, long_text, tiny, tmp_path
+):
+    options = [*tiny, "--data", long_text, "--epochs", 3, "--learning-rate", 1, "--json"]
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    launcher = torchrun("train", *options, "--out", out, restarts=2)
+    for epochs in (1, 2):
+        wait_for_epochs(launcher, out, epochs)
+        os.kill(processes_of(launcher)["1"], signal.SIGKILL)
+    stdout, stderr = launcher.communicate(timeout=200)
+    assert launcher.returncode == 0, stderr
+    done = nnrs("train", *options, "--out", whole)
+    assert done.returncode == 0, done.stderr
+    assert_alike(out, whole)
+    assert json.loads(stdout)["best_epoch"] == json.loads(done.stdout)["best_epoch"]
+
+
+@pytest.mark.slow
+def test_a_run_that_was_there_before_the_launch_is_refused_however_often_it_tries(
+    torchrun, finished, text, tiny
+):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    options = [*tiny, "--data", text, "--epochs", 3, "--learning-rate", 5]  # its own
+    launcher = torchrun("train", *options, "--out", finished, restarts=1)
+    stdout, stderr = launcher.communicate(timeout=100)
+    assert (launcher.returncode, stdout) == (1, "")
+    assert [line.split(". ")[0] for line in ours(stderr)] == [
+        f"error: {finished} exists already and is not overwritten"
+    ] * 2
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
+@pytest.mark.parametrize("method", ["mle", "nnrs"])
+def test_only_the_same_run_of_the_same_launch_is_gone_on_with(monkeypatch, text, tmp_path, method):
+    settings = {"data": {"source": str(text)}, "model": {"preset": "tiny"}, "policy": {"method": method}}
+    config, out = RunConfig.from_dict(settings), tmp_path / "run"
+
+    def begun(launch, restarts, config=config):
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", launch)
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+        return runs.begun_by_this_launch(config, out, torch.device("cpu"))
+
+    assert not begun("a", "1")  # a process died before there was a run
+    runs.start(config, out, torch.device("cpu"))
+    assert begun("a", "1")
+    assert not begun("a", "0")
+    assert not begun("b", "1")
+    assert not begun("none", "1")
+    assert not begun("a", "1", replace(config, seed=2))
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    assert not runs.begun_by_this_launch(config, out, torch.device("cpu"))
+
+
+def test_processes_that_do_not_meet_say_so_in_one_line(environment, tmp_path):
+    told = {"TORCHELASTIC_RUN_ID": "a", "TORCHELASTIC_RESTART_COUNT": "0", "WORLD_SIZE": "2", "RANK": "1"}
+    place = {"MASTER_ADDR": "localhost", "MASTER_PORT": "99999"}
+    done = subprocess.run(
+        [sys.executable, "-m", "nnrs", "train", "--out", str(tmp_path / "run")],
+        env={**environment, **told, **place},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("error: process 1 of this run did not find the others (port must have value")
+
+
+def test_a_process_whose_peers_are_gone_says_so_in_one_line(monkeypatch):
+    def refused(*arguments, **options):
+        raise RuntimeError("Connection refused\nat some address")
+
+    told = {"TORCHELASTIC_RUN_ID": "a", "TORCHELASTIC_RESTART_COUNT": "0", "WORLD_SIZE": "2", "RANK": "0"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    store = torch.distributed.HashStore()
+    module = sys.modules["torch.distributed.rendezvous"]  # the package has a function of this name
+    monkeypatch.setattr(module, "rendezvous", lambda *_, **options: iter([(store, 0, 2)]))
+    monkeypatch.setattr(torch.distributed, "init_process_group", refused)
+    with (
+        pytest.raises(
+            RunError, match=r"process 0 of this run did not find the others \(Connection refused\)"
+        ),
+        joined("cpu"),
+    ):
+        pass
+    with pytest.raises(typer.Exit), joined("cpu"):  # it has been told
+        pass
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    with pytest.raises(RunError), joined("cpu"):  # not in this life
+        pass
 
 
 @pytest.mark.parametrize(("speaks", "told"), [(True, "stopping after this window\n"), (False, "")])

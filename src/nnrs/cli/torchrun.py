@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from nnrs.errors import ConfigError, NnrsError
+from nnrs.errors import ConfigError, NnrsError, RunError
 
 if TYPE_CHECKING:
     import torch
@@ -42,19 +42,37 @@ def joined(device: str) -> "Iterator[tuple[Group, torch.device]]":
         yield ALONE, choose_device(device)
         return
     import torch.distributed as dist
+    from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    with _meeting():
+        shared, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    # torchrun's store outlives the processes: those that it starts anew must not look for the dead.
+    store = PrefixStore(f"life-{os.environ['TORCHELASTIC_RESTART_COUNT']}", shared)
     try:
         place = _own_device(device)
         backend = "gloo" if place.type == "cpu" else "cpu:gloo,cuda:nccl"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        with _meeting():
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
         yield Processes(), place
     except NnrsError:
         if store.add("errors", 1) > 1:
             raise typer.Exit(2) from None
         raise  # at once: torchrun ends this process soon after the first of the others
     dist.destroy_process_group()
+
+
+@contextmanager
+def _meeting() -> "Iterator[None]":
+    """Say in one line that the processes did not find each other."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RunError(
+            f"process {os.environ['RANK']} of this run did not find the others ({reason}). See that all of them can "
+            "reach torchrun's endpoint and each other, and start them again."
+        ) from error
 
 
 def _own_device(name: str) -> "torch.device":

@@ -93,13 +93,13 @@ def train(
 
 def _started(given: dict[str, Any], out: Path, device: "torch.device", group: "Group") -> "list[Run]":
     from nnrs.experiments.options import configure, configure_seeds
-    from nnrs.experiments.run import start
+    from nnrs.experiments.run import start_or_go_on
     from nnrs.experiments.together import start_together
 
     if given["previous"]:
         raise ConfigError("--previous goes with --resume.")
     if "seeds" not in given:
-        return [start(configure(given), out, device, group)]
+        return [start_or_go_on(configure(given), out, device, group)]
     configs = configure_seeds(given)
     return start_together(configs, out, [f"seed-{config.seed}" for config in configs], device)
 

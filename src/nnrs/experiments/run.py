@@ -1,5 +1,6 @@
 """A configuration becomes a run directory, and a run directory continues."""
 
+import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from nnrs.errors import RunError
 from nnrs.evaluation.evaluate import scoring_windows
 from nnrs.experiments.config import RunConfig
 from nnrs.experiments.load import config_of, fitting, model_tensors
-from nnrs.experiments.prepare import Parts, Shelf, prepare
+from nnrs.experiments.prepare import Parts, Shelf, located, prepare
 from nnrs.experiments.text import ParallelText
 from nnrs.experiments.writer import Saver
 from nnrs.run_directory import Json, RunDirectory
@@ -155,6 +156,7 @@ class Run:
         self.group.check_agreement(facts)
 
     def _environment(self) -> Json:
+        launch = _launch()
         return {
             "nnrs": __version__,
             "python": platform.python_version(),
@@ -162,6 +164,7 @@ class Run:
             "device": self.device.type,  # whichever of several GPUs it was
             "threads": torch.get_num_threads(),
             "processes": self.group.size,
+            **({"launch": launch} if launch else {}),
         }
 
 
@@ -187,6 +190,31 @@ def resume(path: Path | str, device: torch.device, *, previous: bool = False, gr
     if group.leads:
         run.forget_later()
     return run
+
+
+def start_or_go_on(config: RunConfig, out: Path | str, device: torch.device, group: Group = ALONE) -> Run:
+    """A new run; the one at `out` where torchrun, having begun it, has started its processes once more."""
+    if begun_by_this_launch(config, out, device):
+        return resume(out, device, group=group)
+    return start(config, out, device, group)
+
+
+def begun_by_this_launch(config: RunConfig, out: Path | str, device: torch.device) -> bool:
+    """Whether an earlier life of these processes, under the same torchrun, has made this very run."""
+    directory, launch = RunDirectory(out), _launch()
+    if not launch or os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" or not directory.is_run:
+        return False
+    if directory.config().get("environment", {}).get("launch") != launch:
+        return False
+    made = config_of(directory)
+    policy = config.policy if made.policy.k is None else config.policy.resolved(made.policy.k)
+    return made == replace(located(config), policy=policy, training=config.training.resolved(device))
+
+
+def _launch() -> str | None:
+    """The name torchrun has given to this launch, where it has one of its own."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    return None if name == "none" else name
 
 
 def steps_to_continue(directory: RunDirectory, *, previous: bool) -> list[int]:
