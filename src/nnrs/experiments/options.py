@@ -75,9 +75,7 @@ def lay_over(values: dict[str, Any], given: dict[str, Any]) -> RunConfig:
     _lay_rates(policy, given, method)
     config = RunConfig.from_dict(values)
     if config.policy.unroll == "exact" and config.policy.passes != PolicyConfig().passes:
-        raise ConfigError(
-            "unroll=exact predicts token by token and has no passes: leave --passes out, or --unroll."
-        )
+        raise ConfigError("unroll=exact makes as many passes as it needs: leave --passes out, or --unroll.")
     return config
 
 
