@@ -126,15 +126,20 @@ def prepare(config: RunConfig, device: torch.device, shelf: Shelf) -> Parts:
     text = shelf.take(Text.read, config.data)
     wanted = METHODS[config.policy.method].proposal is not None or config.vectors.initialise
     vectors = shelf.take(vectors_for, config.vectors, text) if wanted else None
-    policy_config = config.policy.resolved(default_k(len(text.vocabulary)))
-    config = replace(located(config), policy=policy_config, training=config.training.resolved(device))
+    config = resolved(located(config), text, device)
     windows = shelf.take(_windows, text, config.training, device)
-    shuffles = METHODS[policy_config.method].proposal is shuffled_neighbors
+    shuffles = METHODS[config.policy.method].proposal is shuffled_neighbors
     seed = config.seed if shuffles else 0  # no other table depends on it
-    policy = shelf.take(_policy, policy_config, config.vectors, text, vectors, seed, device)
+    policy = shelf.take(_policy, config.policy, config.vectors, text, vectors, seed, device)
     model = _model(config, text, vectors, shelf)
     own = replace(policy)  # the tables are shared; the temperature and what is learned are the run's own
     return Parts(config, text, vectors, own, model.to(device), windows)
+
+
+def resolved(config: RunConfig, text: Text, device: torch.device) -> RunConfig:
+    """The same with what `auto` and defaults stand for, on this text and this device."""
+    policy = config.policy.resolved(default_k(len(text.vocabulary)))
+    return replace(config, policy=policy, training=config.training.resolved(device))
 
 
 def located(config: RunConfig) -> RunConfig:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -12,13 +12,12 @@ from nnrs.errors import ConfigError
 from nnrs.experiments.config import RunConfig, VectorsConfig
 from nnrs.experiments.grid import open_grid
 from nnrs.experiments.plan import Cell, Plan, leaves
-from nnrs.experiments.prepare import Shelf, choose_device, vectors_for
+from nnrs.experiments.prepare import Shelf, choose_device, resolved, vectors_for
 from nnrs.experiments.store import collect, group_of, shown_config, shown_request
 from nnrs.experiments.subject import Request
 from nnrs.experiments.text import Text
 from nnrs.grid_directory import GridDirectory
 from nnrs.neighbors.cache import fingerprint_of
-from nnrs.neighbors.table import default_k
 from nnrs.run_directory import Json, RunDirectory, folder_at_once
 
 SHOWN = 3  # of the differences between a run and a record
@@ -64,8 +63,7 @@ def take_over(plan: Plan, out: Path | str, sources: Sequence[Path | str], device
 
 def _expected(cell: Cell, request: Request, device: torch.device, shelf: Shelf) -> Expected:
     text = shelf.take(Text.read, cell.config.data)
-    policy = cell.config.policy.resolved(default_k(len(text.vocabulary)))
-    config = replace(cell.config, policy=policy, training=cell.config.training.resolved(device))
+    config = resolved(cell.config, text, device)
     record = {"config": shown_config(config), "text": text.fingerprint[:8], "request": shown_request(request)}
     return Expected(cell, config, text, _facts({**record, "names": {"corpus": text.corpus.name}}))
 
