@@ -49,14 +49,14 @@ def test_nothing_is_written_beyond_a_row(device):
 
 
 @triton.jit(do_not_specialize=["seed", "step", "rank"])
-def _numbers(out, seed: tl.int64, step: tl.int64, rank: tl.int64, stream: tl.constexpr, count: tl.constexpr):
+def _numbers(out, seed: tl.int64, step: tl.int64, rank: tl.int64, key: tl.constexpr, count: tl.constexpr):
     index = tl.arange(0, count)
-    tl.store(out + index, uniform_at(index, seed, stream, step, rank))
+    tl.store(out + index, uniform_at(index, seed, key, step, rank))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("step", "rank"), [(0, 0), (1, 1), (2**31, 2**31 + 1), (2**40, 7)])
 def test_a_number_at_an_index_is_the_one_drawn_there(device, seed, step, rank):
     numbers = torch.zeros(32, device=device)
-    _numbers[(1,)](numbers, seed, step, rank, stream=int(Stream.TEXT), count=32)
+    _numbers[(1,)](numbers, seed, step, rank, key=int(Stream.TEXT), count=32)
     assert torch.equal(numbers.cpu(), Random(seed, Stream.TEXT, step, rank).uniform(32))
