@@ -7,6 +7,8 @@ from types import ModuleType
 
 import pytest
 
+from nnrs.experiments.plan import read_plan
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 STUDIES = sorted(path.name.removesuffix(".jsonl.gz") for path in RESULTS.glob("*.jsonl.gz"))
@@ -67,3 +69,17 @@ def test_every_study_is_in_the_index_with_its_number_of_runs_and_all_of_it_is_sm
     for study in STUDIES:
         assert re.search(rf"\| `{study}` \| {len(rebuild.records(study))}( of \d+)? \|", index), study
     assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) < 10_000_000
+
+
+@pytest.mark.parametrize("grid", sorted(path.name for path in RESULTS.glob("*.toml")))
+def test_a_grid_beside_the_records_can_be_read_and_has_the_runs_that_the_index_says(
+    grid, tmp_path, monkeypatch
+):
+    (tmp_path / "parallel").mkdir()  # its languages are read off its files
+    for split in ("train", "valid", "test"):
+        for language in ("de", "en"):
+            (tmp_path / "parallel" / f"{split}.{language}").touch()
+    monkeypatch.chdir(tmp_path)
+    index = (RESULTS / "README.md").read_text(encoding="utf-8").split("\n")
+    row = next(line for line in index if f" {grid} " in line)
+    assert len(read_plan(RESULTS / grid, "").cells) == int(row.split(" | ")[1])
