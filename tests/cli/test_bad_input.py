@@ -83,6 +83,55 @@ def assert_refused(done, *named):
         assert part in done.stderr
 
 
+# What the parser refuses -> the words, and what the one line must name.
+BAD_WORDS = {
+    "option": ("train --out x --epoch 3", "nnrs train: no such option --epoch. Did you mean --epochs?"),
+    "option like no other": (
+        "schedule --zzz",
+        "nnrs schedule: no such option --zzz. See nnrs schedule --help.",
+    ),
+    "option before a command": ("--zzz train", "nnrs: no such option --zzz. See nnrs --help."),
+    "option and --debug": (
+        "train --epoch 3 --debug",
+        "nnrs train: no such option --epoch.",
+    ),  # and no traceback
+    "missing option": ("train", "nnrs train: missing option '--out': The run directory to make"),
+    "missing argument": ("generate", "nnrs generate: missing argument 'run': A run directory made by"),
+    "option without its value": (
+        "evaluate x --split",
+        "nnrs evaluate: option '--split' requires an argument.",
+    ),
+    "value of a flag": ("schedule --json=1", "nnrs schedule: option '--json' does not take a value."),
+    "no integer": ("demo --epochs three", "nnrs demo: invalid value for '--epochs': ", "valid integer"),
+    "no number": ("train --out x --clip hard", "nnrs train: invalid value for '--clip': ", "valid number"),
+    "number too low": ("grid x --out y --jobs 0", "nnrs grid: invalid value for '--jobs': ", "equal to 1."),
+    "argument too many": ("train --out x y", "nnrs train: got unexpected extra argument", "(y)."),
+    "command": ("trian --out x", "nnrs: no such command 'trian'. Did you mean 'train'? See nnrs --help."),
+}
+
+
+@pytest.fixture(scope="module")
+def parsed(nnrs_each):
+    return nnrs_each({case: words.split() for case, (words, *_) in BAD_WORDS.items()})
+
+
+@pytest.mark.parametrize("case", BAD_WORDS)
+def test_words_that_the_parser_refuses_are_told_in_one_line_that_says_where_to_read_on(case, parsed):
+    _, begin, *named = BAD_WORDS[case]
+    assert_refused(parsed[case], f"error: {begin}", *named)
+    assert parsed[case].stderr.endswith(f" See {begin.partition(':')[0]} --help.\n")
+
+
+def test_a_word_of_several_lines_is_refused_in_one(nnrs):
+    assert_refused(nnrs("train", "--out", "x", "two\nlines"), "two", "lines")
+
+
+def test_without_a_word_the_help_is_shown(nnrs):
+    alone, asked = nnrs(), nnrs("--help")
+    assert (alone.returncode, alone.stdout, alone.stderr) == (2, "", asked.stdout)
+    assert asked.stdout.startswith("Usage: ")
+
+
 @pytest.fixture(scope="module")
 def trainings(nnrs_each, files, text, tiny, tmp_path_factory):
     """Every bad training tried, and the folder that each was to make."""

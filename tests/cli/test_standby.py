@@ -10,7 +10,7 @@ import pytest
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("train", "Error: Missing option '--out'."),
+        ("train", "error: nnrs train: missing option '--out': "),
         ("train --data nowhere.txt --out x", "error: no such file or folder: 'nowhere.txt'."),
         ("train --epochs 0 --out x --debug", "nnrs.errors.ConfigError: epochs must be at least 1, got 0."),
     ],

@@ -20,6 +20,7 @@ from nnrs.cli import (
     train,
 )
 from nnrs.cli.torchrun import refuse_several
+from nnrs.cli.usage import UsageError, refusal
 from nnrs.errors import NnrsError
 
 app = typer.Typer(
@@ -63,13 +64,17 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; errors of ours become one line on standard error."""
+    """Run the command line; errors of ours and of the parser become one line on standard error."""
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]  # wherever it stood
+    words = sys.argv[1:]
     try:
-        app()
+        sys.exit(app(standalone_mode=not words))  # without a word the parser shows its help
+    except UsageError as error:
+        told = refusal(error, words, [str(command.name) for command in app.registered_commands])
     except NnrsError as error:
         if debug:
             raise
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        told = str(error)
+    typer.echo(f"error: {told}", err=True)
+    sys.exit(2)
