@@ -1,0 +1,14 @@
+"""Without Triton there are no kernels to test, and no fleet."""
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+collect_ignore_glob = [] if find_spec("triton") else ["test_fleet*.py", "test_kernels.py"]
+
+
+@pytest.fixture
+def full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN would round float32 products to tf32."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
