@@ -1,11 +1,13 @@
-"""A small text, and the files of runs that were made by themselves."""
+"""Small texts and runs of them: some to be copied and scored, some to be compared with, file by file."""
 
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.experiments.small_runs import CPU, files
 
 from nnrs.experiments import together
@@ -35,3 +37,38 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[RunConfig], dic
         return files(out)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An nnrs and an mle run of one small text, and vectors for it in a file. Copied before they are touched."""
+    folder = tmp_path_factory.mktemp("runs")
+    words = [f"w{index}" for index in range(30)]
+    lines = [" ".join(words[(7 * row + step * step) % 30] for step in range(12)) for row in range(800)]
+    (folder / "text.txt").write_text("\n".join(lines) + "\n")
+    rows = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).tolist()
+    vectors = (" ".join([word, *map(str, row)]) for word, row in zip(words, rows, strict=True))
+    (folder / "words.vec").write_text("30 4\n" + "\n".join(vectors) + "\n")
+    for method in ("nnrs", "mle"):
+        settings = {
+            "data": {"source": str(folder / "text.txt")},
+            "policy": {"method": method},
+            "model": {"preset": "tiny", "units": 8},
+            "training": {"epochs": 2, "batch_size": 8, "bptt": 10},
+        }
+        start(RunConfig.from_dict(settings), folder / method, CPU).finish()
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """The nnrs run, to be scored."""
+    shutil.copytree(trained / "nnrs", tmp_path / "nnrs")
+    return tmp_path / "nnrs"
+
+
+@pytest.fixture
+def plain_run(trained: Path, tmp_path: Path) -> Path:
+    """The mle run, to be scored."""
+    shutil.copytree(trained / "mle", tmp_path / "mle")
+    return tmp_path / "mle"
