@@ -10,6 +10,7 @@ import torch
 
 from nnrs.checkpoints import FORMAT
 from nnrs.errors import RunError
+from nnrs.files import write_atomically
 from nnrs.run_directory import RunDirectory, folder_at_once
 
 
@@ -176,12 +177,21 @@ def test_the_best_of_every_kept_checkpoint_is_kept(run):
     assert steps(run, "best") == [50]  # the best of 50 and of 60
 
 
+def leave_half_done(path):
+    """What is left of a file where the process that writes it is killed."""
+    hidden = []
+    write_atomically(path, hidden.append)
+    path.unlink()
+    hidden[0].touch()
+
+
 def test_going_back_forgets_what_came_later_and_what_a_kill_left(run):
     for epoch, step in enumerate((10, 20, 30)):
         run.append("metrics", {"epoch": epoch})
         run.append("timing", {"epoch": epoch})
         save(run, step, best=True)
-    (run.path / ".best-000000040.json.77.tmp").touch()
+    for name in ("best-000000040.json", "scores.jsonl", "neighbors.safetensors"):
+        leave_half_done(run.path / name)
     (run.path / "best-000000040.safetensors").touch()  # its JSON was never written
     run.write_vocabulary({"words": []})
     run.table_path.touch()
@@ -198,6 +208,19 @@ def test_going_back_forgets_what_came_later_and_what_a_kill_left(run):
         "vocabulary.json",
     ]
     assert run.records("metrics") == run.records("timing") == [{"epoch": 0}, {"epoch": 1}]
+
+
+def test_going_back_leaves_a_users_files_alone(run):
+    save(run, 10, best=True)
+    theirs = {
+        *(".notes.tmp", ".draft.json.tmp", ".chapter.tex.a1b2c3d4.tmp", ".scores.jsonl.backup-1.tmp"),
+        *("my-vectors.safetensors", "best-of-all.safetensors", "checkpoint-9.safetensors"),
+    }
+    for name in theirs:
+        (run.path / name).touch()
+    (run.path / ".scratch.tmp").mkdir()
+    run.forget_after(step=10, epochs=1)
+    assert theirs | {".scratch.tmp"} <= set(names(run))
 
 
 def damage_tensors(path):

@@ -7,6 +7,7 @@ checkpoint is whole.
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from nnrs.files import explained, read_json, write_atomically, write_json
 
 FORMAT = 1
 Json = dict[str, Any]
+# What a kill may leave half done: tensors whose JSON was still to come, and a file on its way to its place, which
+# `write_atomically` names with a dot, eight characters of tempfile's and .tmp. Nothing else is ours to remove.
+TENSORS = re.compile(r"(checkpoint|best)-\d{9,}\.safetensors")
+ON_ITS_WAY = re.compile(r"\.[\w-]+\.(json|jsonl|safetensors)\.[a-z0-9_]{8}\.tmp")
 
 
 class Checkpoints:
@@ -92,10 +97,11 @@ class Checkpoints:
         self._drop(names[:-2] + then_best[:-1])
 
     def _drop_half_done(self) -> None:
-        tensors = self.path.glob("*-*.safetensors")
-        unproven = [path for path in tensors if not path.with_suffix(".json").is_file()]
         with explained(self.path):
-            for path in (*unproven, *self.path.glob(".*.tmp")):
+            files = [path for path in self.path.iterdir() if path.is_file()]
+            tensors = [path for path in files if TENSORS.fullmatch(path.name)]
+            unproven = [path for path in tensors if not path.with_suffix(".json").is_file()]
+            for path in (*unproven, *(path for path in files if ON_ITS_WAY.fullmatch(path.name))):
                 path.unlink()
 
     def _drop(self, names: list[str]) -> None:

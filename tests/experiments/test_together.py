@@ -174,7 +174,7 @@ def test_nothing_is_touched_where_one_of_the_runs_cannot_go_on(text, tmp_path):
     runs = begin(seeds(text, 1, 2), tmp_path / "runs")
     for run, steps in zip(runs, (9, 3), strict=True):
         finish([run], lambda run=run, steps=steps: run.trainer.live.position.step >= steps)
-        (run.directory.path / ".half-done.tmp").touch()  # which going on would clear away
+        (run.directory.path / ".scores.jsonl.h4lf_0ne.tmp").touch()  # which going on would clear away
     second = runs[1].directory.path / "config.json"
     second.write_text(second.read_text().replace('"units": 8', '"units": 16'))
     before = [files(run.directory.path) for run in runs]
