@@ -5,6 +5,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 
+pytest.register_assert_rewrite("tests.training.fleet_cases")  # it says what differs
+
 collect_ignore_glob = [] if find_spec("triton") else ["test_fleet*.py", "test_kernels.py"]
 
 
