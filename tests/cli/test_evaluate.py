@@ -11,6 +11,9 @@ import sys
 
 import pytest
 
+from nnrs.cli.evaluate import _note_differences
+from nnrs.metrics.score import Score
+
 SHORT = ("--prefix", 2, "--length", 8)
 
 
@@ -62,8 +65,47 @@ def test_all_metrics_of_several_runs_are_printed_kept_and_not_put_side_by_side_i
         assert [{key: value for key, value in score.items() if key != "model"} for score in kept] == told
     said = done.stderr.splitlines()
     assert f"{runs / 'plain'}: wmd left out, for the run has no word vectors (--vectors)" in said
-    assert "ppl (test) is not comparable as it stands, the runs differ in epochs: 3, 1" in said
-    assert "bleu4 (valid, sample) is not comparable as it stands, the runs differ in epochs: 3, 1" in said
+    # A row for each split; those that one of the runs lacks have nothing beside them.
+    rows, alone = 2 * len(names), 2 * len(apart)
+    [line] = [line for line in said if "comparable" in line]
+    assert line == (
+        f"{rows - alone} of {rows} metrics are not comparable as they stand, the runs differ in epochs: 3, 1"
+    )
+
+
+def scores_of(counts_by_metric):
+    """For each metric the scores of two runs, which differ in their epochs and in how many sentences took part."""
+    return [
+        Score(metric, 1.0, f"n:{count}|split:test|epochs:{epochs}|seed:1")
+        for metric, counts in counts_by_metric.items()
+        for count, epochs in zip(counts, (3, 1), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"ppl": (5, 5)}, "ppl (test) is not comparable as it stands, the runs differ in epochs: 3, 1"),
+        (
+            {"ppl": (5, 5), "wmd": (5, 4)},
+            "ppl (test), wmd (test) are not comparable as they stand, the runs differ in epochs: 3, 1; "
+            "n: 5, 4 (wmd (test))",
+        ),
+        (
+            {"ppl": (5, 5), "bleu4": (5, 5), "wmd": (5, 4), "self-wmd": (5, 4), "rep-4": (5, 5)},
+            "5 of 5 metrics are not comparable as they stand, the runs differ in epochs: 3, 1; "
+            "n: 5, 4 (wmd (test), self-wmd (test))",
+        ),
+    ],
+)
+def test_all_that_is_not_comparable_is_said_in_one_line_with_its_reasons(counts, said, capsys):
+    _note_differences(scores_of(counts))
+    assert capsys.readouterr().err == f"{said}\n"
+
+
+def test_nothing_is_said_of_scores_that_were_made_alike(capsys):
+    _note_differences([score for score in scores_of({"ppl": (5, 5)}) if "|epochs:3|" in score.signature])
+    assert capsys.readouterr().err == ""
 
 
 def test_text_is_scored_where_the_model_is_not(nnrs_each, finished, folder):
@@ -139,7 +181,9 @@ def test_runs_that_differ_in_their_seed_alone_have_a_mean_and_a_spread(
     assert means[0]["sd"] == pytest.approx(statistics.stdev(values))
     assert means[0]["seeds"] == [1, 2, 3]
     assert "|seed:1,2,3|" in means[0]["signature"]
-    assert "ppl (test) is not comparable as it stands, the runs differ in epochs: 1, 3" in told["json"].stderr
+    [line] = [line for line in told["json"].stderr.splitlines() if "comparable" in line]
+    assert line.startswith("ppl (test), bleu4 (test, sample), corpus-bleu4 (test, sample) are not comparable")
+    assert line.endswith(", the runs differ in epochs: 1, 3")
     printed = told["table"].stdout.splitlines()
     row = next(line for line in printed if "mean of 3 seeds" in line and "ppl (test)" in line)
     shown = f"{means[0]['value']:.2f}", f"± {means[0]['sd']:.2f} (sd)"

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,8 @@ from nnrs.cli.output import DeviceOption, JsonOption, note, print_json, print_ta
 if TYPE_CHECKING:
     from nnrs.experiments.subject import Request
     from nnrs.metrics.score import Score, SeedMean
+
+FEW = 3  # metrics that a remark names; of more it gives the number
 
 
 def evaluate(
@@ -178,11 +181,32 @@ def _label(score: "Score") -> str:
 
 
 def _note_differences(scores: "list[Score]") -> None:
-    """Say in what scores that stand side by side were not made alike."""
+    """Say in one line in what scores that stand side by side were not made alike."""
+    rows: dict[str, list[Score]] = {}
+    for score in scores:
+        rows.setdefault(_label(score), []).append(score)
+    found = _labels_by_reason(rows)
+    if not found:
+        return
+    apart = list(dict.fromkeys(label for labels in found.values() for label in labels))
+    reasons = [
+        why if len(labels) == len(apart) else f"{why} ({_named_or_counted(labels, apart)})"
+        for why, labels in found.items()
+    ]
+    are = "is not comparable as it stands" if len(apart) == 1 else "are not comparable as they stand"
+    note(f"{_named_or_counted(apart, rows)} {are}, the runs differ in {'; '.join(reasons)}")
+
+
+def _labels_by_reason(rows: "dict[str, list[Score]]") -> dict[str, list[str]]:
     from nnrs.metrics.score import differences
 
-    for label in dict.fromkeys(map(_label, scores)):
-        found = differences([score for score in scores if _label(score) == label])
-        if found:
-            parts = "; ".join(f"{name}: {', '.join(values)}" for name, values in found.items())
-            note(f"{label} is not comparable as it stands, the runs differ in {parts}")
+    found: dict[str, list[str]] = {}
+    for label, scores in rows.items():
+        for name, values in differences(scores).items():
+            found.setdefault(f"{name}: {', '.join(values)}", []).append(label)
+    return found
+
+
+def _named_or_counted(labels: Sequence[str], among: Collection[str]) -> str:
+    """The labels where they are few, else how many of all they are."""
+    return ", ".join(labels) if len(labels) <= FEW else f"{len(labels)} of {len(among)} metrics"
