@@ -3,6 +3,20 @@
 from pathlib import Path
 from typing import Any
 
+PLOTS = [
+    *("learning", "learning-differences", "predictions", "neighbors", "temperature", "effective-neighbors"),
+    *(
+        "exposure",
+        "tradeoff",
+        "deciles",
+        "decile-differences",
+        "noise-neighbor",
+        "noise-unigram",
+        "noise-own",
+    ),
+    "trajectory",
+]
+
 
 class Opened:
     """A page in the browser, and all that went wrong in it."""
@@ -31,6 +45,25 @@ class Opened:
         self.page.wait_for_selector(f"#figure-{figure} .plot[data-drawn] svg")
         return place
 
+    def asked(self) -> list[str]:
+        """The addresses that were asked for, but for what the page itself holds."""
+        return [url for url in self.requests if not url.startswith(("data:", "blob:"))]
+
     def names(self) -> list[str]:
         """The first column of the table of results."""
         return [text.strip() for text in self.page.locator("#table tbody .open").all_inner_texts()]
+
+
+def slide(page: Any, slider: str, value: object) -> None:
+    """Move a slider as a mouse would."""
+    page.locator(slider).evaluate(
+        "(element, value) => { element.value = value; element.dispatchEvent(new Event('input')); }",
+        str(value),
+    )
+
+
+def saved(page: Any, button: str) -> str:
+    """The text of what a button downloads."""
+    with page.expect_download() as download:
+        page.click(button)
+    return download.value.path().read_text()

@@ -50,6 +50,10 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def opened(chromium, html) -> Opened:
-    """The page, wide and light. Tests leave it as they found it."""
-    return Opened(chromium, html)
+def opened(chromium, html) -> Iterator[Opened]:
+    """The page, wide and light. Tests leave it as they found it, and nothing may go wrong in any of them."""
+    shared = Opened(chromium, html)
+    yield shared
+    assert shared.errors == []
+    assert shared.dialogs == []
+    assert shared.asked() == [shared.url]
