@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -134,8 +135,10 @@ def check_rates(line: dict, share: float) -> None:
     shape, at = line["schedule"], [progress(epoch, 4) for epoch in range(4)]
     epsilon = [Schedule(shape, line["eps_start"], line["eps_end"])(z) for z in at]
     gamma = [Schedule(shape, line["gamma_start"], line["gamma_end"])(z) for z in at]
-    both = sum(e * g for e, g in zip(epsilon, gamma, strict=True)) / 4
     assert line["dose_prediction"] == pytest.approx(sum(epsilon) / 4)
     assert line["dose_neighbor"] == pytest.approx(sum(gamma) / 4)
-    assert line["effective_neighbor"] == pytest.approx(share * (sum(gamma) / 4 - both / 2), abs=0.005)
-    assert line["effective_prediction"] == pytest.approx(sum(epsilon) / 4 - share * both / 2, abs=0.005)
+    scored = slice(int(line["best_epoch"]) + 1)
+    both = fmean(e * g for e, g in zip(epsilon[scored], gamma[scored], strict=True))
+    predictions, neighbors = fmean(epsilon[scored]), fmean(gamma[scored])
+    assert line["effective_neighbor"] == pytest.approx(share * (neighbors - both / 2), abs=0.005)
+    assert line["effective_prediction"] == pytest.approx(predictions - share * both / 2, abs=0.005)

@@ -71,12 +71,13 @@ def expected_rates(line: dict[str, object]) -> dict[str, float]:
     shape = str(line["schedule"])
     epsilon = [Schedule(shape, *ends[:2])(z) for z in at]
     gamma = [Schedule(shape, *ends[2:])(z) for z in at]
-    both = fmean(e * g for e, g in zip(epsilon, gamma, strict=True))
+    both = [e * g for e, g in zip(epsilon, gamma, strict=True)]
+    scored = int(str(line["best_epoch"])) + 1
     return {
         "dose_prediction": fmean(epsilon),
         "dose_neighbor": fmean(gamma),
-        "effective_prediction": fmean(epsilon) - share * both / 2,
-        "effective_neighbor": share * (fmean(gamma) - both / 2),
+        "effective_prediction": fmean(epsilon[:scored]) - share * fmean(both[:scored]) / 2,
+        "effective_neighbor": share * (fmean(gamma[:scored]) - fmean(both[:scored]) / 2),
     }
 
 

@@ -89,10 +89,19 @@ def test_a_result_holds_the_run_in_numbers(made):
     assert record["epochs"] == epochs
     # linear, three epochs: 0.2, 0.3, 0.4 and 0, 0.2, 0.4
     assert record["dose"] == {"prediction": pytest.approx(0.3), "neighbor": pytest.approx(0.2)}
-    shares = [epoch["effective_rate"] for epoch in epochs]
-    assert record["effective"]["all"] == pytest.approx(sum(shares) / 3)
     parts = record["effective"]
     assert parts["all"] == pytest.approx(parts["prediction"] + parts["neighbor"])
+
+
+@pytest.mark.parametrize("best", [0, 1, 2])
+def test_what_was_really_replaced_is_counted_up_to_the_epoch_that_is_scored(copied, best):
+    copied.write_summary(copied.summary() | {"best_epoch": best})
+    first, second, third = (epoch["effective_rate"] for epoch in copied.records("metrics"))
+    assert first < second < third
+    expected = [first, (first + second) / 2, (first + second + third) / 3][best]
+    record = build_result(copied).record
+    assert record["effective"]["all"] == pytest.approx(expected)
+    assert record["dose"]["prediction"] == pytest.approx(0.3)  # the plan is the whole plan
 
 
 def test_a_result_names_no_folder_of_its_machine_and_is_plain_json(made):

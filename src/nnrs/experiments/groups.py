@@ -99,7 +99,7 @@ class Group:
         return Spread.of(list(self.scores.get(key, {}).values()))
 
     def rate(self, kind: str, source: str) -> float:
-        """The mean over epochs and seeds of a `dose` (asked for) or `effective` rate (really replaced)."""
+        """The mean over seeds of a `dose` (asked for) or `effective` rate (replaced up to the epoch scored)."""
         return fmean(result.record[kind][source] for result in self.results)
 
 

@@ -10,7 +10,7 @@ from nnrs.experiments.store import Result
 
 LEGEND = (
     "valid / test ± sd over seeds, then the paper's and our difference to it on test, then what was asked of "
-    "predictions ε and neighbors γ and > what was really replaced, means over epochs. "
+    "predictions ε and neighbors γ over all epochs > what was really replaced up to the epoch that is scored. "
     "* best on validation of its group and schedule, ** of all"
 )
 
@@ -145,13 +145,14 @@ def _line(entry: Entry) -> dict[str, Any]:
         "difference": entry.difference,
         "best": entry.mark,
         **rates(group),
+        "best_epoch": " ".join(str(result.record["best_epoch"]) for result in group.results),
         "seeds": " ".join(map(str, group.seeds)),
         "signature": over_seeds(str(group.results[0].record["signature"]), group),
     }
 
 
 def shown_rates(group: Group) -> list[str]:
-    """What was asked for > what was really replaced, a line for each source that was asked for."""
+    """What was asked for > what the scored model saw replaced, a line for each source that was asked for."""
     return [
         f"{letter} {group.rate('dose', source):.2f} > {group.rate('effective', source):.2f}"
         for letter, source in (("ε", "prediction"), ("γ", "neighbor"))
@@ -160,7 +161,7 @@ def shown_rates(group: Group) -> list[str]:
 
 
 def rates(group: Group) -> dict[str, float]:
-    """What was asked for and what was really replaced, means over epochs and seeds."""
+    """What was asked for over all epochs, and what was really replaced up to those that are scored."""
     asked = {f"dose_{source}": group.rate("dose", source) for source in ("prediction", "neighbor")}
     return asked | {
         f"effective_{source}": group.rate("effective", source) for source in ("prediction", "neighbor", "all")

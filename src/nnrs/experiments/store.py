@@ -128,6 +128,9 @@ def build_result(
         )
     config = RunConfig.from_dict(settings_of(record))
     epochs, model = directory.records("metrics"), directory.best_fingerprint()
+    lived = epochs[
+        : summary["best_epoch"] + 1
+    ]  # by the model that is scored; what came later it has not seen
     made = {
         "format": FORMAT,
         "name": cell.name if cell else directory.path.resolve().name,
@@ -146,9 +149,9 @@ def build_result(
         "parameters": directory.parameters(),
         "dose": {name: _mean(epochs, f"{name}_rate") for name in ("prediction", "neighbor")},
         "effective": {
-            "prediction": _mean(epochs, "effective_prediction_rate"),
-            "neighbor": _mean(epochs, "effective_neighbor_rate"),
-            "all": _mean(epochs, "effective_rate"),
+            "prediction": _mean(lived, "effective_prediction_rate"),
+            "neighbor": _mean(lived, "effective_neighbor_rate"),
+            "all": _mean(lived, "effective_rate"),
         },
         "epochs": epochs,
         "scores": [_without_model(score) for score in directory.scores()],

@@ -17,8 +17,8 @@ SPLITS = ("valid", "test")
 OTHER_SCALE = ("self_wmd", "wmd")
 LEGEND = (
     "valid / test ± sd over seeds; then the paper's, which does not say how it predicted, and our difference to it "
-    "on test; then what was asked of predictions ε and neighbors γ and > what was really replaced, means over "
-    "epochs. * best of its line on validation"
+    "on test; then what was asked of predictions ε and neighbors γ over all epochs > what was really replaced up to "
+    "the epoch that is scored. * best of its line on validation"
 )
 
 

@@ -27,7 +27,10 @@ TABLED = {
 DOSES = {
     "dose|prediction": ("ε dose", "mean rate of predictions that was asked for, over epochs and seeds"),
     "dose|neighbor": ("γ dose", "mean rate of neighbors that was asked for, over epochs and seeds"),
-    "effective|all": ("replaced", "share of inputs really replaced, over epochs and seeds"),
+    "effective|all": (
+        "replaced",
+        "share of inputs really replaced up to the epoch that is scored, over seeds",
+    ),
 }
 Published = Callable[[Mapping[str, str]], Mapping[str, float]]
 
