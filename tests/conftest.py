@@ -15,9 +15,7 @@ KERNELS = ("nnrs.philox", "nnrs.neighbors.kernel", "nnrs.integrations.kernel", "
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # looked at when the kernels are imported
 
-collect_ignore = (
-    [] if find_spec("triton") else ["test_philox.py", "training/test_kernels.py", "training/test_fleet.py"]
-)
+collect_ignore = [] if find_spec("triton") else ["test_philox.py"]
 
 
 # Half a minute and more each: begun first, so that processes which share the files end together.
@@ -27,9 +25,9 @@ LONGEST = (
     "cli/test_resume.py",
     "cli/test_torchrun.py",
     "training/test_loop.py",
-    "report/test_browser.py",
+    "report/test_browser_plots.py",
     "cli/test_commands.py",
-    "experiments/test_together.py",
+    "experiments/test_together_fleets.py",
     "cli/test_compare.py",
     "experiments/test_work.py",
 )

@@ -35,7 +35,7 @@ BAD_TRAINING = {
     "bf16 on the CPU": ("--precision bf16 --device cpu", "bf16 is for GPUs", "--precision fp32"),
     "exact and passes": ("--method ss --unroll exact --passes 3", "unroll=exact", "leave --passes out"),
     "seed and seeds": ("--seed 1 --seeds 1-3", "--seed and --seeds", "leave one of them out"),
-    # seeds (more of them in tests/experiments/test_together.py)
+    # seeds (more of them in tests/experiments/test_seeds.py)
     "seeds that are none": ("--seeds 1..8", "--seeds takes numbers and ranges such as 1-8", "'1..8'"),
     "seed named twice": ("--seeds 1-3,2", "names seed 2 more than once"),
     "seeds of a bad setting": ("--seeds 1-3 --precision bf16 --device cpu", "bf16 is for GPUs"),
