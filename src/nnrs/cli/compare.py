@@ -9,7 +9,6 @@ from nnrs.cli.many import (
     OutOption,
     SeedsOption,
     check_means,
-    given_options,
     names,
     print_findings,
     print_wide,
@@ -18,6 +17,7 @@ from nnrs.cli.many import (
     write_page,
 )
 from nnrs.cli.output import DeviceOption, JsonOption, note, print_json
+from nnrs.cli.train_options import given_options
 
 if TYPE_CHECKING:
     from nnrs.experiments.findings import Findings

@@ -45,11 +45,6 @@ def with_train_options(*without: str) -> Callable[[Command], Command]:
     return decorate
 
 
-def given_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given."""
-    return {name: value for name, value in options.items() if value not in (None, [], ())}
-
-
 def names(text: str) -> list[str]:
     """Names that came with commas, each once.
 

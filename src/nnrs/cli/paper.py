@@ -10,7 +10,6 @@ from nnrs.cli.many import (
     OutOption,
     SeedsOption,
     check_means,
-    given_options,
     names,
     print_findings,
     print_wide,
@@ -19,6 +18,7 @@ from nnrs.cli.many import (
     write_page,
 )
 from nnrs.cli.output import DeviceOption, note, print_json
+from nnrs.cli.train_options import given_options
 
 if TYPE_CHECKING:
     from nnrs.experiments.store import Result

@@ -73,22 +73,15 @@ def train(
     json: JsonOption = False,
 ) -> None:
     """Train a model and write a run directory; `--resume` continues one that was stopped or killed."""
-    given = {name: value for name, value in context.params.items() if value not in (None, [], ())}
     if seeds is not None:
         refuse_several("--seeds")
     with joined(device) as (group, place):
         if tensorboard:
             _tensorboard(out)  # refuses, where it must, before anything is made
+        given = options.given_options(context.params)
         runs = (_resumed if resume else _started)(given, out, place, group)
         several = runs[0].directory.path != out
-        outcomes = _carry_out(runs, [run.directory.path.name if several else "" for run in runs], tensorboard)
-        _explain_stop(outcomes, out)
-        summaries = {item.run.directory.path.name: item.summary for item in outcomes if item.summary}
-        if summaries and several:
-            report_several(summaries, out, json)
-        elif outcomes[0].summary and group.leads:
-            report(outcomes[0].summary, out, json)
-        _explain_divergence(outcomes, several)
+        _tell(_carry_out(runs, several, tensorboard), several, out, json)
 
 
 def _started(given: dict[str, Any], out: Path, device: "torch.device", group: "Group") -> "list[Run]":
@@ -126,12 +119,12 @@ def _tensorboard(run: Path) -> "Callback":
     return TensorBoard(RunDirectory(run).tensorboard_path)
 
 
-def _carry_out(runs: "list[Run]", names: list[str], tensorboard: bool) -> "list[Outcome]":
+def _carry_out(runs: "list[Run]", several: bool, tensorboard: bool) -> "list[Outcome]":
     from nnrs.cli.interrupt import Interruptible
     from nnrs.cli.progress import ProgressBar
     from nnrs.experiments.together import finish_together
 
-    group = runs[0].group
+    group, names = runs[0].group, [run.directory.path.name if several else "" for run in runs]
     with Interruptible(several=group.size > 1, speaks=group.leads) as interruption, ProgressBar() as bar:
         if not group.leads:
             return finish_together(runs, [[]], interruption.asked)
@@ -139,6 +132,17 @@ def _carry_out(runs: "list[Run]", names: list[str], tensorboard: bool) -> "list[
         boards = [[_tensorboard(run.directory.path)] if tensorboard else [] for run in runs]
         callbacks = [[bar.of(name), *board] for name, board in zip(names, boards, strict=True)]
         return finish_together(runs, callbacks, interruption.asked)
+
+
+def _tell(outcomes: "list[Outcome]", several: bool, out: Path, json: bool) -> None:
+    """The scores of what came to its end, and why the rest did not."""
+    _explain_stop(outcomes, out)
+    summaries = {item.run.directory.path.name: item.summary for item in outcomes if item.summary}
+    if summaries and several:
+        report_several(summaries, out, json)
+    elif outcomes[0].summary and outcomes[0].run.group.leads:
+        report(outcomes[0].summary, out, json)
+    _explain_divergence(outcomes, several)
 
 
 def _explain_stop(outcomes: "list[Outcome]", out: Path) -> None:

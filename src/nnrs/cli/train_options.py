@@ -1,7 +1,7 @@
 """The options of `nnrs train`: what is not given stays as --config or the defaults have it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -88,3 +88,8 @@ Precision = Annotated[
     str | None, typer.Option(help="auto, fp32, bf16. [default: auto: bf16 on GPUs; translate: fp32]")
 ]
 Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events too.")]
+
+
+def given_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value not in (None, [], ())}
