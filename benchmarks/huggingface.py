@@ -137,19 +137,21 @@ def print_memory(steps, call):
 
 
 def print_recompilations(model, optimizer):
-    """Both rates rise from 0; a recompilation after the first step would be an error."""
+    """Both rates rise from 0. The second step, where they leave it, compiles the second pass; later steps nothing."""
     table = nnrs.NeighborTable.from_vectors(model.get_input_embeddings().weight, k=K)
     rising = nnrs.Schedule("linear", 0.0, RATE)
-    curriculum = Curriculum(model, table, Settings(neighbor_rate=rising, prediction_rate=rising))
-    compiled, step = torch.compile(model), Step(model, optimizer, curriculum)
+    compiled = torch.compile(model)
+    curriculum = Curriculum(compiled, table, Settings(neighbor_rate=rising, prediction_rate=rising))
+    step = Step(model, optimizer, curriculum)
     graphs = []
     with step.attached():
         for index in range(COMPILED_STEPS):
             step(compiled, index, COMPILED_STEPS)
             graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
-    found = graphs[-1] - graphs[0]
+    found = graphs[-1] - graphs[1]
     print(
-        f"\nrecompilations over {COMPILED_STEPS} steps under torch.compile (limit 0): {found} ({graphs[0]} at first)"
+        f"\nrecompilations over {COMPILED_STEPS} steps under torch.compile (limit 0): {found} "
+        f"({graphs[0]} graphs at first, {graphs[1]} with the second pass)"
     )
     return compiled
 
@@ -185,7 +187,7 @@ def main():
     print_times("eager", steps, model)
     print_memory(steps, model)
     compiled = print_recompilations(model, optimizer)
-    print_times("compiled", steps, compiled)
+    print_times("compiled", variants(compiled, optimizer), compiled)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from nnrs.errors import ConfigError, RunError
 from nnrs.integrations.batch import Batch, read_batch
 from nnrs.integrations.choice import Key, choose
-from nnrs.integrations.second_pass import predictions
+from nnrs.integrations.second_pass import Compiler, SecondPass
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.base import InputPolicy, Rates, Reading
 from nnrs.policies.functional import GRANULARITIES
@@ -92,13 +92,25 @@ class Curriculum:
     """The policy, the step it is at, and the hook through which a model reads what the policy chose.
 
     The hook acts while the model is in training mode and is given labels; evaluation and `generate()` never see it.
+    A `compiler` is what the model is compiled with where that cannot be seen on `model` itself.
     """
 
-    def __init__(self, model: nn.Module, table: NeighborTable | None, settings: Settings) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        table: NeighborTable | None,
+        settings: Settings,
+        compiler: Compiler | None = None,
+    ) -> None:
         self.model = unwrapped(model)
         self.settings = settings
         self.policy = settings.policy(None if table is None else fitted(table, self.model))
-        self._layer = _output_layer(self.model, settings) if settings.prediction_rate else None
+        self._second_pass: SecondPass | None = None
+        if settings.prediction_rate:
+            layer = _output_layer(self.model, settings)
+            self._second_pass = SecondPass(
+                self.model, layer, settings.predict, compiler or compiler_of(model)
+            )
         self._names = list(inspect.signature(self.model.forward).parameters)
         self._rank = data_parallel_rank() if settings.rank is None else settings.rank
         self._hook: Any = None
@@ -220,9 +232,8 @@ class Curriculum:
         gold = batch.ids.to(where, torch.int64).contiguous()
         key = Key(self.settings.seed, self.step * MICRO_STEPS + self.micro_step, self._rank)
         inputs, choice = choose(self.policy, gold, may_change, rates, key, self._counts)
-        if self._layer is not None and rates.prediction:
-            predict = self.settings.predict
-            inputs = predictions(self.model, self._layer, named, batch.name, choice, predict).clone()
+        if self._second_pass and rates.prediction:
+            inputs = self._second_pass.predictions(named, batch.name, choice).clone()
         return inputs.to(batch.ids)
 
     def _move_to(self, device: torch.device) -> None:
@@ -246,7 +257,8 @@ def curriculum(
 ) -> Iterator[Curriculum]:
     """A curriculum over the next `steps` optimizer steps of a loop of your own.
 
-    A step is `accumulation` forwards of `model` in training mode with labels. The settings are those of `Settings`.
+    A step is `accumulation` forwards of `model` in training mode with labels. Give it compiled if you call it so: the
+    pass that makes predictions is then compiled too. The settings are those of `Settings`.
     Tell it of each evaluation with `end_evaluation(perplexity)`, and save its `state_dict()` with your checkpoint.
     """
     if steps < 1 or accumulation < 1:
@@ -263,10 +275,24 @@ def curriculum(
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The model inside torch.compile's, DDP's and FSDP's wrappers, in whose forward its weights are whole."""
+    *_, inner = _unwrapping(model)
+    return inner
+
+
+def compiler_of(model: nn.Module) -> Compiler | None:
+    """What torch.compile made of its options for this model, wrapped in whatever; none where it is not compiled."""
+    found: Iterator[Any] = (getattr(each, "dynamo_ctx", None) for each in _unwrapping(model))
+    return next(filter(None, found), None)
+
+
+def _unwrapping(model: nn.Module) -> Iterator[nn.Module]:
+    """The model as it was given, and all that is found wrapped in it, down to the model itself."""
+    yield model
     inner = getattr(model, "_orig_mod", getattr(model, "_fsdp_wrapped_module", None))
     if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
         inner = model.module
-    return model if inner is None else unwrapped(inner)
+    if inner is not None:
+        yield from _unwrapping(inner)
 
 
 def data_parallel_rank() -> int:

@@ -2,12 +2,15 @@
 
 import math
 import warnings
+from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from nnrs.errors import ConfigError
 from nnrs.integrations.curriculum import Curriculum, Settings
+from nnrs.integrations.second_pass import Compiler
 from nnrs.neighbors.table import NeighborTable
 
 try:
@@ -45,7 +48,7 @@ class InputCurriculum(TrainerCallback):
         """Attach the hook, and continue where a checkpoint left off."""
         self._detach()  # of a run that ended in an error
         model: nn.Module = kwargs["model"]
-        self.curriculum = Curriculum(model, self.table, self.settings)
+        self.curriculum = Curriculum(model, self.table, self.settings, _compiler(args))
         self._evaluated = set()
         kept = _states(state).get(STATE)
         if state.global_step > 0 and kept:
@@ -121,6 +124,13 @@ class InputCurriculum(TrainerCallback):
         if self.curriculum:
             self.curriculum.detach()
         self.curriculum = None
+
+
+def _compiler(args: TrainingArguments) -> Compiler | None:
+    """What the trainer compiles with: it trains a wrapped model that callbacks are not shown."""
+    if not args.torch_compile:
+        return None
+    return partial(torch.compile, backend=args.torch_compile_backend, mode=args.torch_compile_mode)
 
 
 def _states(state: TrainerState) -> dict[str, Any]:

@@ -55,7 +55,10 @@ class InputCurriculum(Callback):
         if steps == math.inf:
             raise ConfigError("a curriculum needs an end: give the Trainer max_steps or max_epochs.")
         self._steps = int(steps)
-        self.curriculum = Curriculum(model, self.table, self.settings)
+        # Of a module that was compiled as a whole, Lightning keeps the compiler, not the wrapper.
+        compiled = getattr(pl_module, "_compiler_ctx", None)
+        compiler = compiled["dynamo_ctx"] if compiled else None
+        self.curriculum = Curriculum(model, self.table, self.settings, compiler)
         self.curriculum.steps = self._steps  # for a step that was under way when its state was saved
         if self._restored:
             self.curriculum.load_state_dict(self._restored)
