@@ -21,6 +21,7 @@ collect_ignore = [] if find_spec("triton") else ["test_philox.py"]
 # Half a minute and more each: begun first, so that processes which share the files end together.
 LONGEST = (
     "training/test_fleet.py",
+    "integrations/test_compile.py",
     "cli/test_grid.py",
     "cli/test_resume.py",
     "cli/test_torchrun.py",
