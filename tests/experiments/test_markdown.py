@@ -38,7 +38,7 @@ def test_means_stand_beside_half_of_their_interval_and_what_is_missing_beside_a_
     assert rows[0][1:] == ["better", "mle", "ss"]
     assert table["seeds"] == ["", "1, 2", "1"]
     assert table["ε asked for"] == ["", "0.125", "0.125"]
-    assert table["replaced"] == ["", "0.100", "0.100"]
+    assert table["replaced, up to the epoch scored"] == ["", "0.100", "0.100"]
     reach = 12.706204736432095  # t at 0.975 with one degree of freedom, of values whose standard error is 1
     assert table["perplexity, valid"] == ["lower", f"11.00 ± {reach:.2f}", "9.00"]
     assert table["perplexity, test"] == ["lower", f"22.00 ± {2 * reach:.2f}", "18.00"]

@@ -65,7 +65,7 @@ def result_of(name, **more):
     empty = {"epochs": [], "scores": [], "samples": [], "trajectory": None}
     last = {"signature": "ppl|seed:1", "command": "nnrs train", "timing": {"train_seconds": 1.5}}
     return {
-        "format": 1,
+        "format": 2,
         "name": name,
         "labels": labels,
         "names": names,
@@ -242,12 +242,13 @@ def test_different_runs_of_one_name_are_several(apart, tmp_path):
     assert len(collect(lines_of(tmp_path / "a.jsonl", first), lines_of(tmp_path / "b.jsonl", second))) == 2
 
 
-def test_a_stored_result_is_read_unless_the_model_is_another_one_by_now(copied):
+def test_a_stored_result_is_read_unless_the_model_or_the_format_is_another_by_now(copied):
     stored = build_result(copied).record
     copied.write_result({**stored, "labels": {"method": "mine"}})
     assert collect(copied.path)[0].labels == {"method": "mine"}
-    copied.write_result({**stored, "labels": {"method": "mine"}, "model": "of before"})
-    assert collect(copied.path)[0].labels == {"method": "ss-nnrs"}
+    for earlier in ({"model": "of before"}, {"format": 1}):
+        copied.write_result({**stored, "labels": {"method": "mine"}, **earlier})
+        assert collect(copied.path)[0].labels == {"method": "ss-nnrs"}
 
 
 def test_a_stored_result_counts_where_its_model_was_not_copied_along(copied):
@@ -291,9 +292,13 @@ def test_a_grid_gives_its_results_in_the_plan_s_order_under_the_plan_s_labels(tm
         ("{", "line 2 of .* is no JSON"),
         ("[1]", "line 2 of .* is not a result"),
         ('{"metric": "ppl"}', "line 2 of .* is not a result"),
-        (json.dumps(result_of("mle_seed-1", format=2)), "line 2 of .* has result format 2; .* reads up to 1"),
+        (
+            json.dumps(result_of("mle_seed-1", format=3)),
+            "line 2 of .* has result format 3; .* reads 2. Update nnrs",
+        ),
+        (json.dumps(result_of("mle_seed-1", format=1)), "line 2 of .* has result format 1; .* Make it again"),
     ],
-    ids=["torn", "list", "score", "newer"],
+    ids=["torn", "list", "score", "newer", "older"],
 )
 def test_a_file_that_holds_something_else_is_refused_by_its_line(line, told, tmp_path):
     path = tmp_path / "results.jsonl"

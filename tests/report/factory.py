@@ -47,7 +47,7 @@ def make_result(
     run = RUN.format(corpus=corpus, method=method, epochs=epochs, group=fingerprint, seed=seed)
     name = "_".join([*labels.values(), f"seed-{seed}"])
     return {
-        "format": 1,
+        "format": 2,
         "name": name,
         "labels": labels,
         "seed": seed,

@@ -10,7 +10,7 @@ from nnrs.metrics.score import family_of
 RATES = {
     "ε asked for": ("dose", "prediction"),
     "γ asked for": ("dose", "neighbor"),
-    "replaced": ("effective", "all"),
+    "replaced, up to the epoch scored": ("effective", "all"),
 }
 
 

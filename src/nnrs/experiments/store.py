@@ -23,7 +23,7 @@ from nnrs.files import explained, read_text
 from nnrs.grid_directory import GridDirectory
 from nnrs.run_directory import Json, RunDirectory
 
-FORMAT = 1
+FORMAT = 2
 SAMPLES = 5
 LINES = (".jsonl", ".jsonl.gz")  # files of results
 FILES = ("data", "vectors", "oracle")  # of a request
@@ -128,9 +128,7 @@ def build_result(
         )
     config = RunConfig.from_dict(settings_of(record))
     epochs, model = directory.records("metrics"), directory.best_fingerprint()
-    lived = epochs[
-        : summary["best_epoch"] + 1
-    ]  # by the model that is scored; what came later it has not seen
+    seen = epochs[: summary["best_epoch"] + 1]  # by the model that is scored: it ends there
     made = {
         "format": FORMAT,
         "name": cell.name if cell else directory.path.resolve().name,
@@ -149,9 +147,9 @@ def build_result(
         "parameters": directory.parameters(),
         "dose": {name: _mean(epochs, f"{name}_rate") for name in ("prediction", "neighbor")},
         "effective": {
-            "prediction": _mean(lived, "effective_prediction_rate"),
-            "neighbor": _mean(lived, "effective_neighbor_rate"),
-            "all": _mean(lived, "effective_rate"),
+            "prediction": _mean(seen, "effective_prediction_rate"),
+            "neighbor": _mean(seen, "effective_neighbor_rate"),
+            "all": _mean(seen, "effective_rate"),
         },
         "epochs": epochs,
         "scores": [_without_model(score) for score in directory.scores()],
@@ -239,11 +237,11 @@ def _of_run(directory: RunDirectory) -> Result:
 
 
 def _present(directory: RunDirectory) -> Json | None:
-    """The stored result, unless the model is another one by now; where that was not copied along, it counts."""
-    record = directory.result()
-    if record is None:
-        return None
-    return record if directory.best_fingerprint() in (None, record.get("model")) else None
+    """The stored result, unless the model or the format is another by now; without its model it is all there is."""
+    record, model = directory.result(), directory.best_fingerprint()
+    if record is None or model is None:
+        return record
+    return record if (record.get("model"), record.get("format")) == (model, FORMAT) else None
 
 
 def _of_lines(path: Path) -> Iterator[Result]:
@@ -260,9 +258,12 @@ def _of_lines(path: Path) -> Iterator[Result]:
 def _checked(record: Any, where: Path | str) -> Result:
     if not isinstance(record, dict) or not isinstance(record.get("format"), int) or "group" not in record:
         raise RunError(f"{where} is not a result. Was it written by `nnrs results --format jsonl`?")
-    if record["format"] > FORMAT:
+    if record["format"] != FORMAT:
+        what_to_do = (
+            "Update nnrs" if record["format"] > FORMAT else "Make it again from the runs: `nnrs results`"
+        )
         raise RunError(
-            f"{where} has result format {record['format']}; this version of nnrs reads up to {FORMAT}. Update nnrs."
+            f"{where} has result format {record['format']}; this version of nnrs reads {FORMAT}. {what_to_do}."
         )
     found = _damage(record, FIELDS) or next(
         (
