@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from accelerate.utils import compile_regions
 from lightning.pytorch import LightningModule
 from lightning.pytorch import Trainer as LightningTrainer
 from tests.integrations.tiny import VOCAB, embedded, gpt2, llama, t5, table_of
@@ -46,7 +47,12 @@ def bart():
 
 
 @pytest.fixture(autouse=True)
-def _fresh_compiler():
+def _fresh_compiler(monkeypatch):
+    for name, value in (
+        ("BACKEND", "no"),
+        ("MODE", "default"),
+    ):  # TrainingArguments would leave its own behind
+        monkeypatch.setenv(f"ACCELERATE_DYNAMO_{name}", value)
     torch._dynamo.reset()
     with torch._dynamo.config.patch(error_on_recompile=True):
         yield
@@ -292,7 +298,8 @@ def trainer(folder, model, **options):
     return Trainer(model, arguments, train_dataset=rows, callbacks=[callback])
 
 
-def test_the_trainers_backend_and_mode_compile_the_second_pass_too(monkeypatch, tmp_path):
+@pytest.mark.parametrize("way", ["arguments", "accelerate launch"])
+def test_the_trainers_backend_and_mode_compile_the_second_pass_too(monkeypatch, tmp_path, way):
     called, real, graphs = [], torch.compile, Graphs()
 
     def noted(model, **options):
@@ -302,9 +309,30 @@ def test_the_trainers_backend_and_mode_compile_the_second_pass_too(monkeypatch, 
     monkeypatch.setattr(torch, "compile", noted)
     chosen = {"backend": "aot_eager", "mode": "reduce-overhead"}
     options = {f"torch_compile_{name}": value for name, value in chosen.items()}
-    trainer(tmp_path, gpt2(), **options).train()
+    if way == "arguments":
+        trainer(tmp_path, gpt2(), **options).train()
+    else:
+        for name, value in chosen.items():
+            monkeypatch.setenv(f"ACCELERATE_DYNAMO_{name.upper()}", value)
+        trainer(tmp_path, gpt2()).train()
     assert called == [chosen, chosen]
     assert graphs.made == [TRAINING, SECOND_PASS]
+
+
+@torch._dynamo.config.patch(error_on_recompile=False)
+@pytest.mark.parametrize("way", ["with", "trainer"])
+def test_a_model_compiled_block_by_block_is_given_replaced_inputs(monkeypatch, tmp_path, way):
+    """Accelerate's regions: the model that is called is another object than the one that was handed over."""
+    model = gpt2().train()
+    with embedded(model) as seen:
+        if way == "with":
+            call = compile_regions(model, backend="eager")
+            with curriculum(call, table_of(model), steps=1, neighbor_rate=0.9):
+                call(input_ids=IDS, labels=IDS)
+        else:
+            monkeypatch.setenv("ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "true")
+            trainer(tmp_path, model, torch_compile_backend="eager").train()
+    assert not torch.equal(seen[-1], IDS)
 
 
 class Language(LightningModule):

@@ -188,6 +188,16 @@ def test_the_training_pass_draws_its_dropout_as_if_there_were_no_second_pass():
     assert loss == model(input_ids=seen[1], labels=IDS).loss
 
 
+def test_the_training_pass_has_casts_of_its_own_under_autocast(monkeypatch):
+    """Before torch 2.10 a weight that the second pass had cast would have no gradient."""
+    model, events = gpt2().train(), []
+    monkeypatch.setattr(torch, "clear_autocast_cache", lambda: events.append("cleared"))
+    model.transformer.register_forward_pre_hook(lambda *_: events.append(torch.is_grad_enabled()))
+    with curriculum(model, steps=1, prediction_rate=0.5):
+        model(input_ids=IDS, labels=IDS)
+    assert events == [False, "cleared", True]
+
+
 def test_draws_differ_by_step_micro_step_rank_and_seed_and_by_nothing_else():
     def first(steps=1, **options):
         return [ids.tolist() for ids in inputs_under(GPT2, steps, neighbor_rate=0.5, **options)]

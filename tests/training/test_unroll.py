@@ -147,6 +147,21 @@ def test_the_pass_that_is_trained_on_is_the_one_that_settled_and_has_its_gradien
         torch.testing.assert_close(ours[name], parameter.grad)
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_pass_that_is_trained_on_has_casts_of_its_own_under_autocast(monkeypatch, exact):
+    """Before torch 2.10 a weight that an earlier pass had cast would have no gradient."""
+    model, policy, events = make_model("transformer"), make_policy(), []
+    encode = model.encode
+    monkeypatch.setattr(
+        model, "encode", lambda *all: (events.append(torch.is_grad_enabled()), encode(*all))[1]
+    )
+    monkeypatch.setattr(torch, "clear_autocast_cache", lambda: events.append("cleared"))
+    choice = policy.choose(make_window(), Rates(0.6, 0.3), Random(4, Stream.DRAWS, 0))
+    unroll(model, policy, choice, Carry(model.init_state(BATCH)), None, predicts=True, exact=exact)
+    assert events == [*[False] * (len(events) - 2), "cleared", True]
+    assert len(events) > 2
+
+
 @torch.no_grad()
 def test_padding_to_a_fixed_capacity_changes_nothing():
     model, policy = make_model("lstm"), make_policy()

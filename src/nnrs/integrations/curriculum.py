@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -108,9 +109,8 @@ class Curriculum:
         self._second_pass: SecondPass | None = None
         if settings.prediction_rate:
             layer = _output_layer(self.model, settings)
-            self._second_pass = SecondPass(
-                self.model, layer, settings.predict, compiler or compiler_of(model)
-            )
+            found = (lambda: compiler) if compiler else partial(compiler_of, model)
+            self._second_pass = SecondPass(self.model, layer, settings.predict, found)
         self._names = list(inspect.signature(self.model.forward).parameters)
         self._rank = data_parallel_rank() if settings.rank is None else settings.rank
         self._hook: Any = None
@@ -205,7 +205,7 @@ class Curriculum:
                 "nn.DataParallel runs copies of the model in threads. Start one process per GPU instead (torchrun)."
             )
         named = dict(zip(self._names, args, strict=False)) | kwargs
-        if model is not self.model or not model.training or named.get("labels") is None:
+        if unwrapped(model) is not self.model or not model.training or named.get("labels") is None:
             return None  # a copy of the model (a moving average, say) is not what is trained
         if self.accumulation and self.micro_step == self.accumulation:
             self.step, self.micro_step = self.step + 1, 0
@@ -280,9 +280,15 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def compiler_of(model: nn.Module) -> Compiler | None:
-    """What torch.compile made of its options for this model, wrapped in whatever; none where it is not compiled."""
-    found: Iterator[Any] = (getattr(each, "dynamo_ctx", None) for each in _unwrapping(model))
-    return next(filter(None, found), None)
+    """What compiles this model, wrapped in whatever; none where nothing does.
+
+    Of `torch.compile(model)` it is what was made of the options. `model.compile()` does not show them: torch's
+    defaults if it says that it is Inductor, else nothing.
+    """
+    *_, inner = wrapped = list(_unwrapping(model))
+    found: Any = next((each.dynamo_ctx for each in wrapped if hasattr(each, "dynamo_ctx")), None)
+    call = getattr(inner, "_compiled_call_impl", None)
+    return torch.compile if found is None and call and call.get_compiler_config() else found
 
 
 def _unwrapping(model: nn.Module) -> Iterator[nn.Module]:

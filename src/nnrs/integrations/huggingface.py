@@ -14,10 +14,13 @@ from nnrs.integrations.second_pass import Compiler
 from nnrs.neighbors.table import NeighborTable
 
 try:
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import DynamoBackend
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 except ImportError:
     raise ConfigError(
-        "nnrs.integrations.huggingface needs transformers. Install it with: pip install 'nnrs[hf]'"
+        "nnrs.integrations.huggingface needs transformers and accelerate. "
+        "Install them with: pip install 'nnrs[hf]'"
     ) from None
 
 # Under this name the state travels in the trainer's own trainer_state.json. A callback that declares itself
@@ -48,7 +51,7 @@ class InputCurriculum(TrainerCallback):
         """Attach the hook, and continue where a checkpoint left off."""
         self._detach()  # of a run that ended in an error
         model: nn.Module = kwargs["model"]
-        self.curriculum = Curriculum(model, self.table, self.settings, _compiler(args))
+        self.curriculum = Curriculum(model, self.table, self.settings, _compiler())
         self._evaluated = set()
         kept = _states(state).get(STATE)
         if state.global_step > 0 and kept:
@@ -126,11 +129,15 @@ class InputCurriculum(TrainerCallback):
         self.curriculum = None
 
 
-def _compiler(args: TrainingArguments) -> Compiler | None:
-    """What the trainer compiles with: it trains a wrapped model that callbacks are not shown."""
-    if not args.torch_compile:
+def _compiler() -> Compiler | None:
+    """What the trainer compiles with, asked for in its arguments or from `accelerate launch`.
+
+    Accelerate knows; the model that it compiled is one that callbacks are not shown.
+    """
+    plugin = AcceleratorState().dynamo_plugin
+    if plugin.backend == DynamoBackend.NO:
         return None
-    return partial(torch.compile, backend=args.torch_compile_backend, mode=args.torch_compile_mode)
+    return partial(torch.compile, **plugin.to_kwargs())
 
 
 def _states(state: TrainerState) -> dict[str, Any]:

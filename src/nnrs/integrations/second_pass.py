@@ -1,7 +1,7 @@
 """Scheduled sampling's second pass: what the model says, without gradient, at the positions that ask for it."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -28,9 +28,9 @@ class SecondPass:
     """
 
     def __init__(
-        self, model: nn.Module, layer: nn.Module, predict: str, compiler: Compiler | None = None
+        self, model: nn.Module, layer: nn.Module, predict: str, find_compiler: Callable[[], Compiler | None]
     ) -> None:
-        self.model, self.layer, self.predict, self.compiler = model, layer, predict, compiler
+        self.model, self.layer, self.predict, self.find_compiler = model, layer, predict, find_compiler
 
     @torch.no_grad()
     def predictions(self, named: Mapping[str, Any], name: str, choice: Choice) -> Int[Tensor, "batch time"]:
@@ -49,10 +49,11 @@ class SecondPass:
         cuda = [inputs.device] if inputs.is_cuda else []
         with (
             torch.random.fork_rng(devices=cuda),
-            _with_forward(self._compiled),
+            _with_forward(*self._compiled) if self._compiled else nullcontext(),
             _only_rows(self.layer, positions - 1, inputs.shape[1]) as seen,
         ):
             outputs = self.model.forward(**arguments)
+        torch.clear_autocast_cache()  # before torch 2.10 casts of weights made without gradient would serve again
         if not seen:
             raise ConfigError(
                 f"the output layer {type(self.layer).__name__} was not used in the model's forward. "
@@ -66,24 +67,19 @@ class SecondPass:
     def _compiled(self) -> tuple[nn.Module, Callable[..., Any]] | None:
         """The backbone and its forward compiled, if the training forward is; made once, when it is first asked for.
 
-        An error of the compiler's is left to be seen: the training forward holds this part and would meet it too.
+        An error of the compiler's is left to be seen: the training forward holds this part and is compiled, too.
         """
-        compiler = self.compiler or _compiler_of_calls(self.model)
-        part = _backbone(self.model, self.layer)
+        compiler, part = self.find_compiler(), _backbone(self.model, self.layer)
         if compiler is None or part is None:
             return None
         forward = part.forward
-        # Code of our own around it: a decorator's is shared by many models, and the compiler would undo a `disable`.
+        # Code of our own around it: the compiler would undo a `disable`.
         return part, compiler(lambda *args, **kwargs: forward(*args, **kwargs))
 
 
 @contextmanager
-def _with_forward(replaced: tuple[nn.Module, Callable[..., Any]] | None) -> Iterator[None]:
+def _with_forward(part: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
     """Let a module have another forward, then what it had: its class's, or one that was set on it."""
-    if replaced is None:
-        yield
-        return
-    part, forward = replaced
     before = vars(part).get("forward")
     part.forward = forward
     try:
@@ -93,12 +89,6 @@ def _with_forward(replaced: tuple[nn.Module, Callable[..., Any]] | None) -> Iter
             del part.forward
         else:
             part.forward = before
-
-
-def _compiler_of_calls(model: nn.Module) -> Compiler | None:
-    """The compiler of `model.compile()` if it is Inductor, which alone says so; another could not be asked again."""
-    call = getattr(model, "_compiled_call_impl", None)
-    return torch.compile if call is not None and call.get_compiler_config() is not None else None
 
 
 def _backbone(model: nn.Module, layer: nn.Module) -> nn.Module | None:

@@ -72,6 +72,7 @@ def unroll(
         choice = choice.with_gold_start()
     if exact:
         inputs, done = _settled_inputs(model, policy, choice, carry, masks)
+        torch.clear_autocast_cache()
         return _encode(model, policy, choice, inputs, carry, masks, done + 1)
     inputs = choice.inputs(choice.gold)
     positions = positions_of(choice.takes_prediction, choice.prediction_capacity)
@@ -79,6 +80,7 @@ def unroll(
         for _ in range(passes):
             hidden = _encode(model, policy, choice, inputs, carry, masks, 1).hidden
             inputs = choice.inputs(_predict(model, policy, choice, carry, hidden, positions, inputs))
+    torch.clear_autocast_cache()  # before torch 2.10 casts of weights made without gradient would serve again
     return _encode(model, policy, choice, inputs, carry, masks, passes + 1)
 
 
