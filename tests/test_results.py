@@ -81,5 +81,5 @@ def test_a_grid_beside_the_records_can_be_read_and_has_the_runs_that_the_index_s
             (tmp_path / "parallel" / f"{split}.{language}").touch()
     monkeypatch.chdir(tmp_path)
     index = (RESULTS / "README.md").read_text(encoding="utf-8").split("\n")
-    row = next(line for line in index if f" {grid} " in line)
+    row = next(line for line in index if f"/{grid} " in line)
     assert len(read_plan(RESULTS / grid, "").cells) == int(row.split(" | ")[1])

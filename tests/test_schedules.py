@@ -62,6 +62,13 @@ def test_a_rate_never_leaves_its_two_ends(shape, start, end, z):
     assert min(start, end) <= Schedule(shape, start, end)(z) <= max(start, end)
 
 
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_beyond_the_end_a_schedule_stays_at_its_end_and_before_the_start_at_its_start(shape):
+    schedule = Schedule(shape, 0.1, 0.3)
+    assert schedule(1.5) == schedule(2.0) == schedule(1.0)
+    assert schedule(-0.5) == schedule(0.0)
+
+
 def test_a_schedule_may_fall():
     assert Schedule("linear", 0.4, 0.0)(0.5) == pytest.approx(0.2)
 

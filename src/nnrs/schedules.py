@@ -97,8 +97,8 @@ class Schedule:
                 raise ConfigError(f"schedule {name} must be a probability in [0, 1], got {rate}.")
 
     def __call__(self, z: float) -> float:
-        """The rate at progress z; rounding is kept inside the two ends."""
-        rate = self.start + (self.end - self.start) * SHAPES[self.shape](z)
+        """The rate at progress z, beyond the end that of the end; rounding is kept inside the two rates."""
+        rate = self.start + (self.end - self.start) * SHAPES[self.shape](min(max(z, 0.0), 1.0))
         return min(max(rate, min(self.start, self.end)), max(self.start, self.end))
 
     def dose(self, num_epochs: int) -> float:

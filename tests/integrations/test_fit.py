@@ -4,10 +4,12 @@ import pytest
 import torch
 from tests.integrations.tiny import VOCAB, embedded, gpt2, table_of
 from torch import nn
+from transformers import BertConfig, BertForMaskedLM
 
 import nnrs
 from nnrs.errors import ConfigError, RunError
-from nnrs.integrations.curriculum import Curriculum, Settings, curriculum
+from nnrs.integrations import huggingface
+from nnrs.integrations.curriculum import Curriculum, Settings, curriculum, fitted
 
 IDS = torch.randint(1, VOCAB, (4, 12), generator=torch.Generator().manual_seed(3))
 GPT2 = gpt2()
@@ -148,12 +150,51 @@ def test_an_output_layer_that_makes_no_logits_is_refused():
         model(IDS, IDS)
 
 
-def test_a_loop_whose_labels_never_reach_the_model_is_told_so():
-    with (
-        pytest.raises(RunError, match="given no labels"),
-        curriculum(GPT2.train(), table_of(GPT2), steps=1, neighbor_rate=0.5),
-    ):
-        GPT2(input_ids=IDS)
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda model: model.train()(input_ids=IDS), "given no labels. Pass them to the model itself"),
+        (lambda model: model.eval()(input_ids=IDS, labels=IDS), "in eval mode. Call model.train"),
+        (lambda model: None, "the model was not called"),
+    ],
+    ids=["no labels", "eval mode", "no call"],
+)
+def test_a_loop_in_which_nothing_can_be_replaced_is_told_why(call, told):
+    model = gpt2()
+    with pytest.raises(RunError, match=told), curriculum(model, table_of(model), steps=1, neighbor_rate=0.5):
+        call(model)
+
+
+@pytest.mark.parametrize("rate", [1.5, -0.1])
+def test_a_rate_that_is_no_probability_is_refused_by_its_name(rate):
+    with pytest.raises(ConfigError, match="prediction_rate must be a Schedule or a probability"):
+        Settings.named({"neighbor_rate": 0.1, "prediction_rate": rate})
+
+
+def test_a_misspelt_setting_is_refused_with_the_right_one():
+    with pytest.raises(ConfigError, match=r"'neighbour_rate'\. Did you mean 'neighbor_rate'\?"):
+        huggingface.InputCurriculum(table_of(GPT2), neighbour_rate=0.1)
+
+
+def test_a_model_may_embed_a_few_ids_more_than_the_table_knows_but_not_another_tokenizers():
+    table, model = table_of(GPT2), Plain()
+    model.embed = nn.Embedding(VOCAB + 128, 8)  # padded, as models are
+    assert fitted(table, model).vocab_size == VOCAB + 128
+    model.embed = nn.Embedding(VOCAB + 129, 8)
+    with pytest.raises(ConfigError, match="61 rows, but the model embeds 190 ids"):
+        fitted(table, model)
+
+
+def test_a_model_that_fills_in_masked_words_is_refused():
+    config = BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+    )
+    with pytest.raises(ConfigError, match="BertForMaskedLM fills in masked words"):
+        Curriculum(BertForMaskedLM(config), None, Settings(prediction_rate=0.1))
 
 
 def test_data_parallel_is_refused():

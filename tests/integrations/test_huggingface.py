@@ -236,6 +236,13 @@ def test_a_reporting_callback_that_is_given_after_ours_is_sent_the_rates(tmp_pat
     assert [logs["neighbor_rate"] for logs in reports.sent if "loss" in logs] == [0.25, 0.25]
 
 
+def test_of_two_curricula_in_one_trainer_the_first_says_that_it_does_nothing(tmp_path):
+    model = gpt2()
+    both = [InputCurriculum(table_of(model), neighbor_rate=0.1) for _ in range(2)]
+    with pytest.raises(RunError, match="another curriculum has taken the model over"):
+        trainer(tmp_path, *both, model=model).train()
+
+
 def test_labels_that_never_reach_the_model_stop_the_run(tmp_path):
     model = gpt2()
     callback = InputCurriculum(table_of(model), neighbor_rate=0.1)

@@ -29,6 +29,15 @@ from nnrs.schedules import Schedule, progress
 from nnrs.temperature import RULES, TemperatureController, TemperatureState
 
 MICRO_STEPS = 1 << 16  # room for the forwards of one step in the number that a draw is keyed by
+PADDING = 128  # ids that a model may embed beyond its tokenizer's, or a tenth of all
+
+NOT_CALLED = "the model was not called. Call the one that the curriculum was given."
+NOT_TRAINING = "the model is in eval mode. Call model.train() before."
+NO_LABELS = (
+    "the model was given no labels. Pass them to the model itself, as `labels` "
+    "(no label smoothing or loss function beside it)."
+)
+TAKEN_OVER = "another curriculum has taken the model over. Use one of them."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +58,11 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("neighbor_rate", "prediction_rate"):
             rate = getattr(self, name)
-            if isinstance(rate, float | int):
-                object.__setattr__(self, name, Schedule("static", float(rate), float(rate)))
+            if rate is None or isinstance(rate, Schedule):
+                continue
+            if not isinstance(rate, float | int) or not 0 <= rate <= 1:
+                raise ConfigError(f"{name} must be a Schedule or a probability in [0, 1], got {rate!r}.")
+            object.__setattr__(self, name, Schedule("static", float(rate), float(rate)))
         if self.neighbor_rate is None and self.prediction_rate is None:
             raise ConfigError("a curriculum needs a rate: give neighbor_rate, prediction_rate or both.")
         look_up(RULES, self.rule, "temperature rule")
@@ -61,6 +73,13 @@ class Settings:
                 f"temperature must be positive and finite, got {self.temperature}. "
                 "For the closest neighbor every time, use k=1."
             )
+
+    @classmethod
+    def named(cls, options: Mapping[str, Any]) -> "Settings":
+        """From arguments by name, one of which may be misspelt."""
+        for name in options:
+            look_up(cls.__dataclass_fields__, name, "setting of a curriculum")
+        return cls(**options)
 
     def policy(self, table: NeighborTable | None) -> InputPolicy:
         """The policy that chooses each input among gold tokens, neighbors and predictions."""
@@ -104,6 +123,11 @@ class Curriculum:
         compiler: Compiler | None = None,
     ) -> None:
         self.model = unwrapped(model)
+        if type(self.model).__name__.endswith("ForMaskedLM"):
+            raise ConfigError(
+                f"{type(self.model).__name__} fills in masked words and never reads its own: "
+                "a curriculum is for causal and encoder-decoder models."
+            )
         self.settings = settings
         self.policy = settings.policy(None if table is None else fitted(table, self.model))
         self._second_pass: SecondPass | None = None
@@ -118,6 +142,7 @@ class Curriculum:
         self._counts = torch.zeros(3, dtype=torch.int64)
         self.step, self.steps, self.accumulation = 0, 1, 0
         self.micro_step = 0  # forwards seen in this step
+        self._idle = NOT_CALLED  # why there is none yet
 
     @property
     def rates(self) -> Rates:
@@ -146,13 +171,13 @@ class Curriculum:
         With an `accumulation` the curriculum goes on by itself, a step every so many training forwards.
         """
         self.step, self.steps, self.accumulation, self.micro_step = step, steps, accumulation, 0
+        self._idle = NOT_CALLED
 
     def check_it_acts(self) -> None:
-        """Refuse to go on after a step in which no labels reached the model: nothing would ever change."""
+        """Refuse to go on after a step in which no input could be replaced: none ever would be."""
         if self.micro_step == 0:
             raise RunError(
-                "a training step went by and the model was given no labels, so no input was replaced. "
-                "Pass labels to the model itself (no label smoothing or loss function beside it)."
+                f"in a training step no input was replaced: {self._idle if self._hook else TAKEN_OVER}"
             )
 
     def end_evaluation(self, valid_perplexity: float) -> None:
@@ -205,8 +230,11 @@ class Curriculum:
                 "nn.DataParallel runs copies of the model in threads. Start one process per GPU instead (torchrun)."
             )
         named = dict(zip(self._names, args, strict=False)) | kwargs
-        if unwrapped(model) is not self.model or not model.training or named.get("labels") is None:
+        if unwrapped(model) is not self.model:
             return None  # a copy of the model (a moving average, say) is not what is trained
+        if not model.training or named.get("labels") is None:
+            self._idle = NO_LABELS if model.training else NOT_TRAINING
+            return None
         if self.accumulation and self.micro_step == self.accumulation:
             self.step, self.micro_step = self.step + 1, 0
         batch = read_batch(model, named, self.settings.document_end)
@@ -263,7 +291,7 @@ def curriculum(
     """
     if steps < 1 or accumulation < 1:
         raise ConfigError(f"steps and accumulation must be at least 1, got {steps} and {accumulation}.")
-    ours = Curriculum(model, table, Settings(**settings))
+    ours = Curriculum(model, table, Settings.named(settings))
     ours.begin_step(0, steps, accumulation)
     ours.attach()
     try:
@@ -309,7 +337,7 @@ def data_parallel_rank() -> int:
 def fitted(table: NeighborTable, model: nn.Module) -> NeighborTable:
     """The table with a row for every id that the model embeds; ids that the table does not know have no neighbors."""
     rows = _embedded_ids(model) or table.vocab_size
-    if table.vocab_size > rows:
+    if not rows - max(PADDING, rows // 10) <= table.vocab_size <= rows:
         raise ConfigError(
             f"the table has {table.vocab_size:,} rows, but the model embeds {rows:,} ids. "
             "Make it with this model's tokenizer: NeighborTable.from_model(model, tokenizer)."

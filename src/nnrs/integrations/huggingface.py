@@ -40,7 +40,7 @@ class InputCurriculum(TrainerCallback):
         self, table: NeighborTable | None = None, *, metric: str = "eval_loss", **settings: Any
     ) -> None:
         self.table, self.metric = table, metric
-        self.settings = Settings(**settings)
+        self.settings = Settings.named(settings)
         self.settings.policy(table)  # what does not fit together is refused here, not after the data is read
         self.curriculum: Curriculum | None = None
         self._evaluated: set[str] | None = None  # the first evaluation's metrics, until they are looked at

@@ -35,7 +35,7 @@ class InputCurriculum(Callback):
         **settings: Any,
     ) -> None:
         self.table, self.model, self.monitor = table, model, monitor
-        self.settings = Settings(**settings)
+        self.settings = Settings.named(settings)
         self.settings.policy(table)  # what does not fit together is refused here
         self.curriculum: Curriculum | None = None
         self._steps = 1
