@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from nnrs.errors import RunError
-from nnrs.files import explained, read_json, write_atomically, write_json
+from nnrs.files import explained, is_half_written, read_json, write_atomically, write_json
 
 FORMAT = 1
 Json = dict[str, Any]
-# What a kill may leave half done: tensors whose JSON was still to come, and a file on its way to its place, which
-# `write_atomically` names with a dot, eight characters of tempfile's and .tmp. Nothing else is ours to remove.
 TENSORS = re.compile(r"(checkpoint|best)-\d{9,}\.safetensors")
-ON_ITS_WAY = re.compile(r"\.[\w-]+\.(json|jsonl|safetensors)\.[a-z0-9_]{8}\.tmp")
 
 
 class Checkpoints:
@@ -97,11 +94,12 @@ class Checkpoints:
         self._drop(names[:-2] + then_best[:-1])
 
     def _drop_half_done(self) -> None:
+        """Remove what a kill left: half-written files, and tensors whose JSON was to come. The rest is not ours."""
         with explained(self.path):
             files = [path for path in self.path.iterdir() if path.is_file()]
             tensors = [path for path in files if TENSORS.fullmatch(path.name)]
             unproven = [path for path in tensors if not path.with_suffix(".json").is_file()]
-            for path in (*unproven, *(path for path in files if ON_ITS_WAY.fullmatch(path.name))):
+            for path in (*unproven, *filter(is_half_written, files)):
                 path.unlink()
 
     def _drop(self, names: list[str]) -> None:

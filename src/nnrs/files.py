@@ -5,6 +5,7 @@ import fcntl
 import gzip
 import json
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from safetensors import SafetensorError
 
 from nnrs.errors import RunError
 
+HALF_WRITTEN = re.compile(r"\.[\w-]+\.(json|jsonl|safetensors)\.[a-z0-9_]{8}\.tmp")  # eight of tempfile's own
 ADVICE = {
     "write": "What was there before is untouched. Mend it and try again; a run goes on with --resume.",
     "read": "Check the path and its permissions.",
@@ -42,6 +44,15 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     finally:
         with contextlib.suppress(OSError):  # the error to be told is the one above
             temporary.unlink()
+
+
+def is_half_written(path: Path) -> bool:
+    """Whether a file is one that `write_atomically` was filling when its process was killed.
+
+    >>> is_half_written(Path(".best-7.safetensors.k3x_9abz.tmp")), is_half_written(Path(".notes.tmp"))
+    (True, False)
+    """
+    return HALF_WRITTEN.fullmatch(path.name) is not None
 
 
 def write_text(path: Path, text: str) -> None:

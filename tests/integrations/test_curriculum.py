@@ -189,7 +189,7 @@ def test_the_training_pass_draws_its_dropout_as_if_there_were_no_second_pass():
 
 
 def test_the_training_pass_has_casts_of_its_own_under_autocast(monkeypatch):
-    """Before torch 2.10 a weight that the second pass had cast would have no gradient."""
+    """Before pytorch#165068 a weight that the second pass had cast would have no gradient."""
     model, events = gpt2().train(), []
     monkeypatch.setattr(torch, "clear_autocast_cache", lambda: events.append("cleared"))
     model.transformer.register_forward_pre_hook(lambda *_: events.append(torch.is_grad_enabled()))

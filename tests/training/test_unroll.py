@@ -149,7 +149,7 @@ def test_the_pass_that_is_trained_on_is_the_one_that_settled_and_has_its_gradien
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_the_pass_that_is_trained_on_has_casts_of_its_own_under_autocast(monkeypatch, exact):
-    """Before torch 2.10 a weight that an earlier pass had cast would have no gradient."""
+    """Before pytorch#165068 a weight that an earlier pass had cast would have no gradient."""
     model, policy, events = make_model("transformer"), make_policy(), []
     encode = model.encode
     monkeypatch.setattr(

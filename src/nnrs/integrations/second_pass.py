@@ -53,7 +53,7 @@ class SecondPass:
             _only_rows(self.layer, positions - 1, inputs.shape[1]) as seen,
         ):
             outputs = self.model.forward(**arguments)
-        torch.clear_autocast_cache()  # before torch 2.10 casts of weights made without gradient would serve again
+        torch.clear_autocast_cache()  # casts of weights made without gradient serve again before pytorch#165068
         if not seen:
             raise ConfigError(
                 f"the output layer {type(self.layer).__name__} was not used in the model's forward. "

@@ -71,17 +71,29 @@ def unroll(
     if carry.hidden is None:
         choice = choice.with_gold_start()
     if exact:
-        inputs, done = _settled_inputs(model, policy, choice, carry, masks)
-        torch.clear_autocast_cache()
-        return _encode(model, policy, choice, inputs, carry, masks, done + 1)
+        inputs, passes = _settled_inputs(model, policy, choice, carry, masks)
+    else:
+        inputs = _inputs_after(passes, model, policy, choice, carry, masks)
+    torch.clear_autocast_cache()  # casts of weights made without gradient serve again before pytorch#165068
+    return _encode(model, policy, choice, inputs, carry, masks, passes + 1)
+
+
+@torch.no_grad()
+def _inputs_after(
+    passes: int,
+    model: SequenceModel,
+    policy: InputPolicy,
+    choice: Choice,
+    carry: Carry,
+    masks: Masks | None,
+) -> Int[Tensor, "batch time"]:
+    """The inputs after so many passes, each predicting from those of the one before."""
     inputs = choice.inputs(choice.gold)
     positions = positions_of(choice.takes_prediction, choice.prediction_capacity)
-    with torch.no_grad():
-        for _ in range(passes):
-            hidden = _encode(model, policy, choice, inputs, carry, masks, 1).hidden
-            inputs = choice.inputs(_predict(model, policy, choice, carry, hidden, positions, inputs))
-    torch.clear_autocast_cache()  # before torch 2.10 casts of weights made without gradient would serve again
-    return _encode(model, policy, choice, inputs, carry, masks, passes + 1)
+    for _ in range(passes):
+        hidden = _encode(model, policy, choice, inputs, carry, masks, 1).hidden
+        inputs = choice.inputs(_predict(model, policy, choice, carry, hidden, positions, inputs))
+    return inputs
 
 
 @torch.no_grad()
