@@ -1,7 +1,7 @@
 """Tables, pictures and pages, made again from the records beside this file: `make results`.
 
-A study is NAME.jsonl.gz, as `nnrs results --format jsonl` wrote it. It becomes NAME.csv, NAME.html and the tables
-that stand in docs/results.md between `<!-- NAME -->` or `<!-- NAME contrasts -->` and `<!-- end -->`.
+A study is NAME.jsonl.gz, as `nnrs results --format jsonl` wrote it. It becomes NAME.csv and the tables that stand in
+docs/results.md between `<!-- NAME -->` or `<!-- NAME contrasts -->` and `<!-- end -->`; those in PAGES get NAME.html.
 """
 
 import json
@@ -21,12 +21,12 @@ from nnrs.report.picture import write_picture
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-STUDIES = {
+PAGES = {
     "ptb-table1": "Table 1 on PTB: perplexity by configuration and schedule",
     "ptb-methods": "Eight methods on PTB, three seeds",
     "multi30k": "Multi30k, German to English, three seeds",
-    "multi30k-dropout": "Multi30k: how much dropout teacher forcing wants",
 }
+STUDIES = (*PAGES, "multi30k-dropout", "ptb-large")
 PICTURED = "ptb-methods"  # the study that the README shows
 
 
@@ -92,8 +92,9 @@ def main() -> None:
     """Write all of it."""
     document = ROOT / "docs" / "results.md"
     write_text(document, filled(document.read_text(encoding="utf-8")))
-    for study, title in STUDIES.items():
+    for study in STUDIES:
         write_text(RESULTS / f"{study}.csv", table_csv(records(study)))
+    for study, title in PAGES.items():
         print(write_report([RESULTS / f"{study}.jsonl.gz"], RESULTS / f"{study}.html", title=title))
     write_picture(records(PICTURED), ROOT / "docs" / "images" / f"{PICTURED}.svg")
 
