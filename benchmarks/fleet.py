@@ -1,8 +1,8 @@
 """What does a run cost in a fleet on one GPU, beside the plain PyTorch loop?
 
 Every line is a whole epoch, training and validation: of a fleet by the clock (its second; graphs are captured in the
-first), of the plain loop (`nn.LSTM` by cuDNN, the same draws) from its first windows. Needs a CUDA device; elsewhere
-it says so and ends.
+first), of the plain loop (`nn.LSTM` by cuDNN, a highway network step by step; the same draws) from its first windows.
+Needs a CUDA device; elsewhere it says so and ends.
 
     python benchmarks/fleet.py --data ROOT     a folder with ptb/ and wikitext-2/
                                --only ptb,16   the cases of this corpus, these units, this method, this number of runs
@@ -45,6 +45,7 @@ CASES = [
     Case("640 units, ss", "ptb", 16, {"preset": "medium", "method": "ss", "prediction_rate": "0.2"}, 0.8),
     Case("640 units, mle", "ptb", 64, {"preset": "medium", "method": "mle"}, 0.5),
     Case("1504 units, mle", "ptb", 8, {"preset": "large", "method": "mle"}, 1.8),
+    Case("640 units, highway", "ptb", 15, {"preset": "medium", "model": "highway", "method": "mle"}),
     Case("640 units, mle", "wikitext-2", 8, {"preset": "medium", "method": "mle"}, 3.0),
 ]
 
@@ -163,8 +164,9 @@ def main() -> None:
         peer, pace = plain[key], flops / train
         print(
             f"{case.corpus:10s} {case.name:16s} {case.runs:3d} runs: {total:6.3f} s per run and epoch "
-            f"(limit {case.limit}; validation {valid:.3f}), plain loop {peer:6.2f} s, ratio {total / peer:.3f}; "
-            f"{taken / 2**20:,.0f} MiB per run; {pace / 1e12:.0f} TFLOP/s, {pace / products:.1%} of that",
+            f"(limit {case.limit or 'none'}; validation {valid:.3f}), plain loop {peer:6.2f} s, "
+            f"ratio {total / peer:.3f}; {taken / 2**20:,.0f} MiB per run; "
+            f"{pace / 1e12:.0f} TFLOP/s, {pace / products:.1%} of that",
             flush=True,
         )
         gc.collect()

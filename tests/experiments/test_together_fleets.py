@@ -105,7 +105,7 @@ def test_only_recurrent_models_on_a_gpu_are_batched(text):
         for device in ("cpu", "cuda")
         if together.can_batch(replace(config(text), model=model), torch.device(device))
     }
-    assert batched == {("lstm", "cuda"), ("gru", "cuda")}
+    assert batched == {("lstm", "cuda"), ("gru", "cuda"), ("highway", "cuda")}
 
 
 def test_a_fleet_is_scored_once_a_split_and_leaves_the_files_of_single_runs(text, tmp_path, alone, fleets):

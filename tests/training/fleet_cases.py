@@ -1,7 +1,8 @@
 """What both a fleet and the plain loop train, and how close the two must come.
 
-The plain `Trainer` with torch's own LSTM or GRU is the reference: `Random` gives the same numbers on every device.
-On the CPU the kernels run in Triton's interpreter, which is why everything here is tiny.
+The plain `Trainer`, with torch's own LSTM or GRU or our loop of a highway network, is the reference: `Random` gives
+the same numbers on every device. On the CPU the kernels run in Triton's interpreter, which is why everything here is
+tiny.
 """
 
 from dataclasses import dataclass, field
@@ -56,7 +57,8 @@ class Case:
     epochs: int = 1
 
 
-GRU, ADAM = {"kind": "gru", "layers": 2}, {"name": "adamw", "learning_rate": 0.01}
+GRU, HIGHWAY = {"kind": "gru", "layers": 2}, {"kind": "highway", "layers": 2}
+ADAM = {"name": "adamw", "learning_rate": 0.01}
 READINGS = {
     "nnrs centroid": Case("nnrs", {"draw": "centroid"}),
     "ss two passes": Case("ss", {"passes": 2}),
@@ -82,6 +84,10 @@ VARIANTS = {
     ),
     "ss-nnrs centroid two passes": Case("ss-nnrs", {"draw": "centroid", "passes": 2}),
     "gsns again": Case("gsns"),  # with another k
+    "highway ss-nnrs": Case("ss-nnrs", model=HIGHWAY),
+    "highway gsns": Case("gsns", model=HIGHWAY),
+    "highway exact, untied": Case("ss", {"unroll": "exact"}, model={**HIGHWAY, "layers": 1, "tied": False}),
+    "highway adamw": Case("nnrs", model=HIGHWAY, optimizer=ADAM),
 }
 # These go through the end of an epoch: rates and temperatures change, the text begins anew.
 MOVING = ("ss", "nnrs", "ss-nnrs")

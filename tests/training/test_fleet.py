@@ -85,7 +85,11 @@ def stop_after(trainers, windows):
     return saved
 
 
-STOPPED = [("adamw ss-nnrs", "adamw gsns"), ("gru ss-nnrs", "gru gsns")]
+STOPPED = [
+    ("adamw ss-nnrs", "adamw gsns"),
+    ("gru ss-nnrs", "gru gsns"),
+    ("highway ss-nnrs", "highway gsns"),
+]
 
 
 @pytest.mark.parametrize("names", STOPPED, ids=str)
@@ -114,7 +118,7 @@ def test_a_fleet_stopped_and_resumed_is_the_unbroken_one(names, device):
             assert metrics == unbroken.callbacks[0].metrics
 
 
-@pytest.mark.parametrize("name", ["ss-nnrs by sequence", "adamw gsns", "gru gsns"])
+@pytest.mark.parametrize("name", ["ss-nnrs by sequence", "adamw gsns", "gru gsns", "highway ss-nnrs"])
 def test_a_run_goes_on_in_the_plain_loop_where_a_fleet_stopped_and_the_other_way_round(name, device):
     unbroken, _ = plainly(name, device)
     plain, member = make_trainer(name, device), make_trainer(name, device)

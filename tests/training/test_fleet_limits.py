@@ -29,7 +29,9 @@ from nnrs.models import ModelConfig, build_model
 from nnrs.seeding import Random, Stream
 from nnrs.training import fleet as fleet_module
 from nnrs.training import loop
+from nnrs.training.agreement import BATCHED
 from nnrs.training.fleet import Fleet, affordable
+from nnrs.training.fleet_cells import CELLS
 from nnrs.training.squad import Squad
 
 pytestmark = pytest.mark.usefixtures("full_precision")
@@ -146,11 +148,15 @@ def test_runs_that_disagree_are_refused_by_name(topic, name, change):
         Fleet([make_trainer("nnrs centroid"), other], valid_windows())
 
 
+def test_a_fleet_has_a_cell_for_every_model_that_is_sent_to_it():
+    assert tuple(CELLS) == BATCHED
+
+
 def test_a_transformer_is_refused():
     trainer = make_trainer("mle")
     config = ModelConfig(kind="transformer", units=8, heads=2, dropout=0.0)
     trainer.model = build_model(config, TINY.vocab, Random(1, Stream.INITIALISATION))
-    with pytest.raises(ConfigError, match="LSTM and GRU models, not 'transformer'"):
+    with pytest.raises(ConfigError, match="a fleet trains lstm, gru, highway models, not 'transformer'"):
         Fleet([trainer], valid_windows())
 
 

@@ -18,10 +18,8 @@ from nnrs.experiments.prepare import Shelf, prepare
 from nnrs.experiments.run import Run, reopened, steps_to_continue
 from nnrs.experiments.writer import Recorder
 from nnrs.run_directory import Json, RunDirectory, folder_at_once
-from nnrs.training.agreement import shared_settings
+from nnrs.training.agreement import BATCHED, shared_settings
 from nnrs.training.events import Callback
-
-BATCHED = ("lstm", "gru")  # the models that a fleet can train
 
 
 @dataclass(frozen=True)

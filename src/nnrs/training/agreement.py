@@ -6,6 +6,8 @@ from nnrs.models.base import ModelConfig
 from nnrs.training.loop import TrainingConfig
 from nnrs.training.optimize import OptimizerConfig
 
+BATCHED = ("lstm", "gru", "highway")  # the models that a fleet can train
+
 
 def shared_settings(
     model: ModelConfig, training: TrainingConfig, optimizer: OptimizerConfig

@@ -14,7 +14,8 @@ from nnrs.policies.base import Choice, InputPolicy, Rates
 from nnrs.policies.functional import GRANULARITIES, capacity_for, draw_shape
 from nnrs.policies.gumbel import GumbelPolicy
 from nnrs.seeding import Drawn, Stream
-from nnrs.training.fleet_model import FleetModel, Workspace
+from nnrs.training.fleet_model import FleetModel
+from nnrs.training.fleet_space import Workspace
 from nnrs.training.kernels import choice as choosing
 from nnrs.training.kernels import softmax
 from nnrs.training.kernels.rows import copy_rows
@@ -139,7 +140,7 @@ class FleetInputs:
         rows = time * self.batch
         positions = self.seeds.new_empty(len(self.policies), capacity)
         choosing.claimed_positions(self.claims[:, :rows], positions)
-        before = space.outputs.new_empty(len(self.policies), capacity, model.units)
+        before = space.outputs.new_empty(len(self.policies), capacity, model.sizes.units)
         copy_rows(before, space.outputs, positions)  # row i of the outputs precedes input i
         logits = torch.bmm(before, model.head(model.parameters.rounded).transpose(1, 2))
         softmax.predict(

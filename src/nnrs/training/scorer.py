@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from nnrs.batches import IGNORED, Windows
-from nnrs.training.fleet_model import FleetModel, Workspace
+from nnrs.training.fleet_model import FleetModel
+from nnrs.training.fleet_space import Workspace
 from nnrs.training.replay import Replay
 
 
@@ -14,10 +15,10 @@ class Scorer:
     def __init__(self, model: FleetModel, windows: Windows, weights: Tensor) -> None:
         self._model, self.windows, self._weights = model, windows, weights
         batch, self._length = windows[0].inputs.shape
-        self._space = Workspace(model, batch, self._length, weights.dtype, trains=False)
-        self._ids = torch.zeros(2, batch * self._length, dtype=torch.int64, device=model.device)
-        self._space.inputs, self._targets = (part.expand(model.runs, -1) for part in self._ids)
-        self._total = torch.zeros(model.runs, dtype=torch.float64, device=model.device)
+        self._space = Workspace(model.sizes, batch, self._length, weights.dtype, trains=False)
+        self._ids = torch.zeros(2, batch * self._length, dtype=torch.int64, device=model.sizes.device)
+        self._space.inputs, self._targets = (part.expand(model.sizes.runs, -1) for part in self._ids)
+        self._total = torch.zeros(model.sizes.runs, dtype=torch.float64, device=model.sizes.device)
         self._replay: Replay | None = None
 
     def queue(self) -> None:
@@ -33,7 +34,7 @@ class Scorer:
                 self._replay(self._score)
                 continue
             self._score()
-            self._replay = Replay() if self._model.device.type == "cuda" else None
+            self._replay = Replay() if self._model.sizes.device.type == "cuda" else None
 
     def nats_per_token(self) -> list[float]:
         """What `queue` has asked for, of each run: this waits for the GPU."""

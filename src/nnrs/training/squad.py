@@ -9,13 +9,15 @@ from torch import Tensor
 
 from nnrs.batches import Window, Windows
 from nnrs.errors import ConfigError
-from nnrs.models.recurrent import RecurrentModel
+from nnrs.models import SequenceModel
 from nnrs.philox import fill
 from nnrs.policies.base import Rates
 from nnrs.schedules import Schedule
 from nnrs.seeding import Stream, dropout_threshold
+from nnrs.training.agreement import BATCHED
 from nnrs.training.fleet_inputs import FleetInputs
-from nnrs.training.fleet_model import FleetModel, Workspace
+from nnrs.training.fleet_model import FleetModel
+from nnrs.training.fleet_space import Workspace
 from nnrs.training.kernels.rows import Dropout
 from nnrs.training.loop import Epoch, Trainer
 from nnrs.training.replay import Replay
@@ -37,12 +39,14 @@ class Squad:
         self._device = next(first.model.parameters()).device
         bf16 = config.resolved(self._device).precision == "bf16"
         self._model = FleetModel(
-            [_recurrent(trainer) for trainer in self.trainers],
+            [_batchable(trainer) for trainer in self.trainers],
             [trainer.policy.learned for trainer in self.trainers],
             torch.bfloat16 if bf16 else torch.float32,
             adaptive=first.optimizer_config.name == "adamw",
         )
-        self._space = Workspace(self._model, config.batch_size, config.bptt, self._model.dtype, trains=True)
+        self._space = Workspace(
+            self._model.sizes, config.batch_size, config.bptt, self._model.dtype, trains=True
+        )
         seeds = torch.tensor([trainer.seed for trainer in self.trainers], device=self._device)
         policies = [trainer.policy for trainer in self.trainers]
         self._inputs = FleetInputs(policies, seeds, config.batch_size, config.bptt)
@@ -60,7 +64,7 @@ class Squad:
         self._catch_up()
 
     def _make_dropout(self, rows: int) -> None:
-        numbers = self.trainers[0].model.dropout_places * rows * self._model.units
+        numbers = self.trainers[0].model.dropout_places * rows * self._model.sizes.units
         shape = len(self.trainers), -(-numbers // 4)
         self._mask_words = torch.zeros(shape, dtype=torch.int64, device=self._device)
         cuts = [dropout_threshold(trainer.model.config.dropout) for trainer in self.trainers]
@@ -107,7 +111,7 @@ class Squad:
                 values = (*live.carry.state, live.carry.hidden)
                 for part, value in zip(self._carried(run), values, strict=True):
                     part.copy_(value)
-                self._space.round_state()
+                self._model.cell.round_state(self._space)
             self._adopt_moments(run, trainer)
 
     def _adopt_moments(self, run: int, trainer: Trainer) -> None:
@@ -125,12 +129,8 @@ class Squad:
 
     def _carried(self, run: int) -> list[Tensor]:
         """What one run carries from window to window: the parts of its state, and its last output."""
-        space, batch = self._space, self._space.batch
-        parts = space.cell  # a GRU's state is its hidden vectors, which `cell` has unrounded
-        if self._model.gates == 4:
-            layers = zip(space.hidden, space.cell, strict=True)
-            parts = [part for layer in layers for part in layer]
-        return [part[run, :batch] for part in (*parts, space.outputs)]
+        space = self._space
+        return [part[run, : space.batch] for part in (*self._model.cell.state(space), space.outputs)]
 
     def settle(self) -> None:
         """Bring what a checkpoint needs, beside parameters and tallies, to the trainers."""
@@ -317,7 +317,7 @@ def _highest(schedule: Schedule | None) -> float:
     return max(schedule.start, schedule.end) if schedule else 0.0
 
 
-def _recurrent(trainer: Trainer) -> RecurrentModel:
-    if not isinstance(trainer.model, RecurrentModel):
-        raise ConfigError(f"a fleet trains LSTM and GRU models, not '{trainer.model.config.kind}'.")
+def _batchable(trainer: Trainer) -> SequenceModel:
+    if trainer.model.config.kind not in BATCHED:
+        raise ConfigError(f"a fleet trains {', '.join(BATCHED)} models, not '{trainer.model.config.kind}'.")
     return trainer.model
