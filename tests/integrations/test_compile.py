@@ -8,17 +8,16 @@ import torch
 from accelerate.utils import compile_regions
 from lightning.pytorch import LightningModule
 from lightning.pytorch import Trainer as LightningTrainer
-from tests.integrations.tiny import VOCAB, embedded, gpt2, llama, t5, table_of
+from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, llama, t5, table_of
 from torch.utils.data import DataLoader
 from transformers import BartConfig, BartForConditionalGeneration, Trainer, TrainingArguments
 
 import nnrs
-from nnrs.integrations import huggingface, lightning
+from nnrs.integrations import huggingface, lightning, second_pass
 from nnrs.integrations.curriculum import curriculum
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute")  # which dynamo looks at
 
-IDS = torch.randint(1, VOCAB, (4, 12), generator=torch.Generator().manual_seed(3))
 RISING = {
     "neighbor_rate": nnrs.Schedule("linear", 0.0, 0.6),
     "prediction_rate": nnrs.Schedule("linear", 0.0, 0.6),
@@ -129,6 +128,21 @@ def test_the_second_pass_is_compiled_once_when_its_rate_leaves_zero(make, fullgr
             compiled(input_ids=IDS, labels=IDS).loss.backward()
             made.append(list(graphs.made))
     assert made == [[TRAINING]] + [[TRAINING, SECOND_PASS]] * 49
+
+
+def test_a_second_pass_whose_predictions_are_made_in_pieces_is_compiled_once(monkeypatch):
+    monkeypatch.setattr(second_pass, "LOGITS_AT_ONCE", 5 * VOCAB)
+    graphs, model = Graphs(), gpt2().train()
+    compiled = torch.compile(model, backend=graphs)
+    with training_inputs(model) as ours, curriculum(compiled, steps=8, prediction_rate=0.8):
+        for _ in range(8):
+            compiled(input_ids=IDS, labels=IDS)
+    assert graphs.made == [SECOND_PASS, TRAINING]
+    eager = gpt2().train()
+    with training_inputs(eager) as theirs, curriculum(eager, steps=8, prediction_rate=0.8):
+        for _ in range(8):
+            eager(input_ids=IDS, labels=IDS)
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
 
 
 @torch._dynamo.config.patch(error_on_recompile=False)  # its pieces share code

@@ -8,25 +8,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from tests.integrations.batches import expected_changes, packed_or_padded
-from tests.integrations.tiny import VOCAB, embedded, gpt2, llama, t5, table_of
+from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, inputs_under, llama, t5, table_of
 from transformers import M2M100Config, M2M100ForConditionalGeneration
 
 import nnrs
 from nnrs.errors import ConfigError
 from nnrs.integrations.curriculum import Curriculum, Settings, curriculum
 
-IDS = torch.randint(1, VOCAB, (4, 12), generator=torch.Generator().manual_seed(3))
 GPT2, LLAMA, T5 = gpt2(), llama(), t5()
-
-
-def inputs_under(model, steps=1, **options):
-    """The ids that reach the embedding layer in each of some training forwards."""
-    model.train()
-    table = table_of(model) if "neighbor_rate" in options else None
-    with embedded(model) as seen, curriculum(model, table, steps=steps, **options):
-        for _ in range(steps):
-            model(input_ids=IDS, labels=IDS)
-    return seen
 
 
 def gradients(model):
@@ -76,44 +65,6 @@ def test_protected_tokens_stay_and_are_never_proposed():
     stays = IDS < 30
     assert torch.equal(seen[0][stays], IDS[stays])
     assert (seen[0][:, 1:][~stays[:, 1:]] >= 30).all()
-
-
-@pytest.mark.parametrize("model", [GPT2, LLAMA], ids=["gpt2", "llama"])
-def test_a_greedy_prediction_is_what_the_model_says_after_the_token_before(model):
-    plain, mixed = inputs_under(model, prediction_rate=1.0, predict="greedy")
-    said = model.eval()(input_ids=IDS).logits.argmax(-1)
-    assert torch.equal(plain, IDS)  # the second pass reads gold
-    assert torch.equal(mixed[:, 1:], said[:, :-1])
-    assert torch.equal(mixed[:, 0], IDS[:, 0])
-
-
-def test_the_second_pass_reads_the_neighbors_that_the_training_pass_reads():
-    first, second = inputs_under(gpt2(), neighbor_rate=0.5, prediction_rate=0.5)
-    neighbors, predictions = (first != IDS), (second != first)
-    assert neighbors.any()
-    assert predictions.any()
-    assert not (neighbors & predictions).any()
-
-
-def test_the_output_layer_sees_only_the_chosen_positions():
-    model, rows = gpt2().train(), []
-    with curriculum(model, steps=1, prediction_rate=0.2) as ours:
-        model.lm_head.register_forward_hook(lambda _, args, out: rows.append(args[0].shape[:-1].numel()))
-        model(input_ids=IDS, labels=IDS)
-        chosen = ours.report()["effective_prediction_rate"] * 44  # of 4 rows of 11 changeable inputs
-    assert rows == [round(chosen), 48]
-
-
-def test_sampled_predictions_follow_the_models_distribution():
-    model = gpt2().train()
-    ids = IDS[:1].expand(4000, -1).contiguous()
-    with torch.no_grad():
-        expected = model(input_ids=IDS[:1]).logits[0, 4].softmax(-1)
-    with embedded(model) as seen, curriculum(model, steps=1, prediction_rate=1.0), torch.no_grad():
-        model(input_ids=ids, labels=ids)
-    shares = torch.bincount(seen[1][:, 5], minlength=VOCAB) / 4000
-    errors = (expected * (1 - expected) / 4000).sqrt()
-    assert ((shares - expected).abs() < 5 * errors).all()  # 61 words, five standard errors
 
 
 def test_in_seq2seq_the_decoder_reads_changed_labels_and_the_encoder_what_it_was_given():
@@ -340,8 +291,11 @@ def test_gradient_checkpointing_gives_equal_gradients():
         with embedded(model) as seen[model], curriculum(model, table_of(model), **options):
             model(input_ids=IDS, labels=IDS).loss.backward()
     assert [ids.tolist() for ids in seen[plain]] == [ids.tolist() for ids in seen[checkpointed]]
+    # Checkpoints add the same float32 numbers up in another order, without a curriculum too (1e-9 seen; inputs that
+    # differ would show at 1e-3).
     expected = gradients(plain)
-    assert all(torch.equal(value, expected[name]) for name, value in gradients(checkpointed).items())
+    for name, value in gradients(checkpointed).items():
+        torch.testing.assert_close(value, expected[name], atol=1e-7, rtol=1e-5)
 
 
 @pytest.mark.parametrize("granularity", ["position", "sequence"])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.integrations.tiny import VOCAB, embedded, gpt2, table_of
+from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, table_of
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
@@ -11,7 +11,6 @@ from nnrs.errors import ConfigError, RunError
 from nnrs.integrations import huggingface
 from nnrs.integrations.curriculum import Curriculum, Settings, curriculum, fitted
 
-IDS = torch.randint(1, VOCAB, (4, 12), generator=torch.Generator().manual_seed(3))
 GPT2 = gpt2()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.integrations.tiny import VOCAB, embedded, gpt2, t5, table_of
+from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, t5, table_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nnrs.integrations import choice as choosing
@@ -33,7 +33,6 @@ DRAWS = [  # ε, γ, τ and what the numbers depend on
     (0.7, 0.8, 10.0, Key(2**64 - 1, 2**47, 1)),
     (0.0, 1.0, 0.5, Key(-3, 2**32 - 1, 2**20)),
 ]
-IDS = torch.randint(1, VOCAB, (4, 12), generator=torch.Generator().manual_seed(3))
 
 
 def random_table(k):

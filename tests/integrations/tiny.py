@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,9 +16,11 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from nnrs.integrations.curriculum import curriculum
 from nnrs.neighbors.table import NeighborTable
 
 VOCAB = 61
+IDS = torch.randint(1, VOCAB, (4, 12), generator=torch.Generator().manual_seed(3))
 
 
 def gpt2(dropout: float = 0.0) -> PreTrainedModel:
@@ -92,3 +95,13 @@ def embedded(model: nn.Module) -> Iterator[list[torch.Tensor]]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def inputs_under(model: nn.Module, steps: int = 1, **options: Any) -> list[torch.Tensor]:
+    """The ids that reach the embedding layer in each of some training forwards."""
+    model.train()
+    table = table_of(model) if "neighbor_rate" in options else None
+    with embedded(model) as seen, curriculum(model, table, steps=steps, **options):
+        for _ in range(steps):
+            model(input_ids=IDS, labels=IDS)
+    return seen

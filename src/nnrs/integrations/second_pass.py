@@ -1,11 +1,12 @@
 """Scheduled sampling's second pass: what the model says, without gradient, at the positions that ask for it."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -16,21 +17,24 @@ from nnrs.policies.functional import positions_of, sample_tokens
 
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]  # torch.compile, its options given
 
-NUMBERS_AT_ONCE = 1 << 25  # logits held in float32 while they are sampled: 128 MB
+LOGITS_AT_ONCE = 1 << 27  # that the output layer makes: 256 MB in bfloat16
+COPIED_AT_ONCE = 1 << 25  # of them in float32, while they are sampled: 128 MB
 LOSS_ARGUMENTS = {"labels", "num_items_in_batch", "shift_labels", "logits_to_keep"}
 
 
 class SecondPass:
-    """A model's own predictions, from its forward with the output `layer` at a few positions.
+    """A model's own predictions, from its forward with the output `layer` at a few positions, a piece at a time.
 
     The output layer runs uncompiled, for the number of positions changes with every batch. All below it, where the
-    model names that part (Hugging Face's `base_model`), goes through the `compiler` of the training forward, if any.
+    model names that part (Hugging Face's `base_model`), runs once, and goes through the `compiler` of the training
+    forward, if any. A model that does not name it makes all its predictions in one piece.
     """
 
     def __init__(
         self, model: nn.Module, layer: nn.Module, predict: str, find_compiler: Callable[[], Compiler | None]
     ) -> None:
         self.model, self.layer, self.predict, self.find_compiler = model, layer, predict, find_compiler
+        self.backbone = _backbone(model, layer)
 
     @torch.no_grad()
     def predictions(self, named: Mapping[str, Any], name: str, choice: Choice) -> Int[Tensor, "batch time"]:
@@ -39,42 +43,84 @@ class SecondPass:
         The model's own forward runs on the argument `name` with neighbors in place (one parallel pass). Its output
         layer is handed the hidden vectors before the chosen positions and no others, and whatever the model does to
         its logits afterwards (caps, scales) is done to these. Random numbers of torch are put back: the training pass
-        draws the dropout masks it would have drawn alone, and in eager mode this pass has had the same.
+        draws the dropout masks it would have drawn alone, and in eager mode this pass has had the same below its
+        output layer.
         """
         inputs = choice.inputs(choice.gold)
         positions = positions_of(choice.takes_prediction, choice.prediction_capacity)
+        uniform = take(choice.prediction_uniform, positions)
         arguments = {key: value for key, value in named.items() if key not in LOSS_ARGUMENTS} | {name: inputs}
         if getattr(getattr(self.model, "config", None), "use_cache", None) is not None:
             arguments["use_cache"] = False
+        size = self._piece() or max(1, len(positions))
         cuda = [inputs.device] if inputs.is_cuda else []
-        with (
-            torch.random.fork_rng(devices=cuda),
-            _with_forward(*self._compiled) if self._compiled else nullcontext(),
-            _only_rows(self.layer, positions - 1, inputs.shape[1]) as seen,
-        ):
-            outputs = self.model.forward(**arguments)
+        with torch.random.fork_rng(devices=cuda), self._backbone_once(again=len(positions) > size):
+            tokens = [
+                self._tokens(arguments, rows - 1, inputs.shape[1], drawn)
+                for rows, drawn in zip(positions.split(size), uniform.split(size), strict=True)
+            ]
         torch.clear_autocast_cache()  # casts of weights made without gradient serve again before pytorch#165068
+        flat = F.pad(inputs.flatten(), (0, 1))  # the extra place takes what pads `positions`
+        return flat.index_copy(0, positions, torch.cat(tokens))[:-1].view_as(inputs)
+
+    def _piece(self) -> int | None:
+        """How many positions the output layer is given at once; None for all of them.
+
+        Pieces follow from the batch's shape, which differs between processes: weights that these hold in shares
+        (FSDP) would be asked for more often in one than in another, and both would wait for ever.
+        """
+        width = getattr(self.layer, "out_features", None)
+        shared = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        return None if self.backbone is None or width is None or shared else max(1, LOGITS_AT_ONCE // width)
+
+    def _tokens(
+        self, arguments: Mapping[str, Any], rows: Int[Tensor, " n"], time: int, uniform: Float[Tensor, " n"]
+    ) -> Int[Tensor, " n"]:
+        """What the model says after some of the flat rows."""
+        with _only_rows(self.layer, rows, time) as seen:
+            outputs = self.model.forward(**arguments)
         if not seen:
             raise ConfigError(
                 f"the output layer {type(self.layer).__name__} was not used in the model's forward. "
                 "Pass output_layer=, the module that turns hidden vectors into logits."
             )
-        tokens = _tokens(_logits(outputs), take(choice.prediction_uniform, positions), self.predict)
-        flat = F.pad(inputs.flatten(), (0, 1))  # the extra place takes what pads `positions`
-        return flat.index_copy(0, positions, tokens)[:-1].view_as(inputs)
+        return _chosen(_logits(outputs), uniform, self.predict)
+
+    @contextmanager
+    def _backbone_once(self, *, again: bool) -> Iterator[None]:
+        """Have the backbone run compiled, if the training forward is; `again`: only at the first of many calls."""
+        forward = self._compiled
+        if self.backbone is None or (forward is None and not again):
+            yield
+            return
+        forward = forward or self.backbone.forward
+        with _with_forward(self.backbone, _once(forward) if again else forward):
+            yield
 
     @cached_property
-    def _compiled(self) -> tuple[nn.Module, Callable[..., Any]] | None:
-        """The backbone and its forward compiled, if the training forward is; made once, when it is first asked for.
+    def _compiled(self) -> Callable[..., Any] | None:
+        """The backbone's forward compiled, if the training forward is; made once, when it is first asked for.
 
         An error of the compiler's is left to be seen: the training forward holds this part and is compiled, too.
         """
-        compiler, part = self.find_compiler(), _backbone(self.model, self.layer)
-        if compiler is None or part is None:
+        compiler = self.find_compiler()
+        if compiler is None or self.backbone is None:
             return None
-        forward = part.forward
+        forward = self.backbone.forward
         # Code of our own around it: the compiler would undo a `disable`.
-        return part, compiler(lambda *args, **kwargs: forward(*args, **kwargs))
+        return compiler(lambda *args, **kwargs: forward(*args, **kwargs))
+
+
+def _once(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that computes at its first call, and gives back the same at every other."""
+    given: list[Any] = []
+
+    def repeat(*args: Any, **kwargs: Any) -> Any:
+        if not given:
+            given.append(forward(*args, **kwargs))
+        return given[0]
+
+    return repeat
 
 
 @contextmanager
@@ -116,13 +162,13 @@ def _only_rows(layer: nn.Module, rows: Int[Tensor, " n"], time: int) -> Iterator
         handle.remove()
 
 
-def _tokens(
+def _chosen(
     logits: Float[Tensor, "n vocab"], uniform: Float[Tensor, " n"], predict: str
 ) -> Int[Tensor, " n"]:
     """A token for each row; float32 copies are made of a few rows at a time."""
     if predict == "greedy":
         return logits.argmax(dim=-1)
-    rows = max(1, NUMBERS_AT_ONCE // logits.shape[-1])
+    rows = max(1, COPIED_AT_ONCE // logits.shape[-1])
     chunks = zip(logits.split(rows), uniform.split(rows), strict=True)
     return torch.cat([sample_tokens(chunk.float(), draws) for chunk, draws in chunks])
 
