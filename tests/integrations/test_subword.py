@@ -1,14 +1,17 @@
 """Subword tables: like for like, nothing special, and the same table from the cache."""
 
+from functools import partial
+
 import pytest
 import torch
 from tests.integrations.tiny import gpt2, t5
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch.nn import DataParallel
+from transformers import CLIPTokenizer, PreTrainedTokenizerFast
 
 import nnrs
 from nnrs.errors import ConfigError
-from nnrs.neighbors.subword import _byte_of, pieces_of, report
+from nnrs.neighbors.subword import Piece, _byte_of, pieces_of, report
 
 WORDS = [
     " market",
@@ -47,6 +50,25 @@ def fast(entries, extra=()):
     return tokenizer
 
 
+def word_ends():
+    """A tokenizer of GPT-1's kind, with words of two letters and what they are merged from."""
+    merges = [
+        ("n", "o"),
+        ("s", "o"),
+        ("n", "o</w>"),
+        ("s", "o</w>"),
+        ("U", "S</w>"),
+        ("E", "U</w>"),
+        ("市", "场</w>"),
+    ]
+    entries = [first + second for first, second in merges]
+    entries += ["ï</w>", "1990</w>", "</w>", "<unk>", *sorted({part for pair in merges for part in pair})]
+    vocabulary = {entry: number for number, entry in enumerate(entries)}
+    made = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", end_of_word_suffix="</w>"))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.Whitespace(), decoders.BPEDecoder("</w>")
+    return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>")
+
+
 def neighbors_of(table, number):
     return {other for other, _, _ in table.row(number, 1.0)}
 
@@ -55,7 +77,7 @@ def neighbors_of(table, number):
 def test_pieces_are_read_back_with_their_leading_space(make):
     pieces = pieces_of(make())
     assert [piece.text for piece in pieces[: len(WORDS)]] == WORDS
-    assert [piece.begins_word for piece in pieces[: len(WORDS)]] == [word.startswith(" ") for word in WORDS]
+    assert [piece.at_edge for piece in pieces[: len(WORDS)]] == [word.startswith(" ") for word in WORDS]
 
 
 @pytest.mark.parametrize("make", [byte_level, sentence_piece])
@@ -71,20 +93,76 @@ def test_special_added_byte_digit_and_blank_tokens_are_protected(make):
         "<unk>": "special",
         "<eos>": "special",
     }
-    assert pieces_of(byte_level(extra=["brandnew"]))[-1] == pieces[-1].__class__("brandnew", False, "special")
+    assert pieces_of(byte_level(extra=["brandnew"]))[-1] == Piece("brandnew", False, "special")
 
 
 def test_a_word_piece_vocabulary_marks_what_continues_a_word():
     pieces = pieces_of(fast(["market", "##s", "1990"]))
-    assert [(piece.text, piece.begins_word, piece.protection) for piece in pieces[:3]] == [
+    assert [(piece.text, piece.at_edge, piece.protection) for piece in pieces[:3]] == [
         ("market", True, ""),
         ("s", False, ""),
         ("1990", True, "digit"),
     ]
 
 
+def test_a_vocabulary_that_marks_where_words_end_is_read_without_its_marks():
+    pieces = pieces_of(word_ends())
+    assert [(piece.text, *piece.kind) for piece in pieces[:8]] == [
+        ("no", False, "lower", "LATIN"),
+        ("so", False, "lower", "LATIN"),
+        ("no ", True, "lower", "LATIN"),
+        ("so ", True, "lower", "LATIN"),
+        ("US ", True, "upper", "LATIN"),
+        ("EU ", True, "upper", "LATIN"),
+        ("市场 ", True, "", "CJK"),
+        ("ï ", True, "lower", "LATIN"),
+    ]
+    assert [piece.protection for piece in pieces[8:11]] == ["digit", "blank", "special"]
+
+
+def test_words_are_neither_glued_together_nor_torn_apart_where_their_ends_are_marked():
+    tokenizer = word_ends()
+    ids = tokenizer("US noso no EU").input_ids
+    assert ids == [4, 0, 3, 2, 5]  # US</w> no so</w> no</w> EU</w>
+    table = nnrs.NeighborTable.from_vectors(torch.randn(len(tokenizer), 6), tokenizer, k=4)
+    assert neighbors_of(table, 4) == {5}
+    for slot in range(4):
+        words = tokenizer.decode(table.ids[ids, slot].tolist()).split()
+        assert len(words) == 4
+        assert [word.isupper() for word in words] == [True, False, False, True]
+
+
+def test_a_vocabulary_of_clips_kind_marks_word_ends_behind_bytes():
+    letters = list(_byte_of())  # é is Ã© there, in bytes; a half of it, alone, is no text
+    entries = [*letters, *[f"{letter}</w>" for letter in letters], "cafÃ©</w>", "caf"]
+    pieces = pieces_of(CLIPTokenizer({entry: number for number, entry in enumerate(entries)}, []))
+    assert pieces[512:514] == [Piece("café ", True), Piece("caf", False)]
+    half = letters.index("Ã")
+    assert [pieces[half].protection, pieces[256 + half].protection] == ["byte", "byte"]
+    assert pieces[256 + letters.index("a")] == Piece("a ", True)
+
+
+def test_a_vocabulary_that_marks_what_goes_on_is_read_like_one_that_marks_what_ends():
+    pieces = pieces_of(fast(["mark@@", "et", "market", "USA@@", "@@@", "@@", "4@@"]))
+    assert pieces[:7] == [
+        Piece("mark", False),
+        Piece("et", True),
+        Piece("market", True),
+        Piece("USA", False),
+        Piece("@", False),
+        Piece("", False, "blank"),
+        Piece("4", False, "digit"),
+    ]
+
+
+def test_special_tokens_do_not_say_how_a_vocabulary_is_read():
+    tokenizer = fast(["market", "stock"])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["</w>", "<a></w>", "<b></w>"]})
+    assert pieces_of(tokenizer)[:2] == [Piece("market", True), Piece("stock", True)]
+
+
 @pytest.mark.parametrize(
-    ("entries", "texts", "begin"),
+    ("entries", "texts", "edges"),
     [
         (["▁the", "▁market", "ing", "é", "Ġ", "##"], [" the", " market", "ing", "é", "Ġ", "##"], [0, 1]),
         (["market", "##s", "##ing", "é", "Ġ", "▁"], ["market", "s", "ing", "é", "Ġ", "▁"], [0, 3, 4, 5]),
@@ -93,13 +171,28 @@ def test_a_word_piece_vocabulary_marks_what_continues_a_word():
             [" the", " market", " a", "é", "##", "####", "▁"],
             [0, 1, 2],
         ),
+        (
+            ["the</w>", "market</w>", "ing", "é", "Ġ", "##", "@@", "▁a"],
+            ["the ", "market ", "ing", "é", "Ġ", "##", "@@", "▁a"],
+            [0, 1],
+        ),
+        (
+            ["the@@", "market@@", "ing", "é", "Ġ", "##", "a</w>"],
+            ["the", "market", "ing", "é", "Ġ", "##", "a</w>"],
+            [2, 3, 4, 5, 6],
+        ),
+        (
+            ["Ġthe", "Ġmarket", "Ġa", "@@", "@@@@", "</w>"],
+            [" the", " market", " a", "@@", "@@@@", "</w>"],
+            [0, 1, 2],
+        ),
     ],
-    ids=["SentencePiece", "WordPiece", "byte-level"],
+    ids=["SentencePiece", "WordPiece", "byte-level", "word ends", "what goes on", "byte-level with ends"],
 )
-def test_a_few_entries_with_anothers_mark_do_not_change_how_a_vocabulary_is_read(entries, texts, begin):
+def test_a_few_entries_with_anothers_mark_do_not_change_how_a_vocabulary_is_read(entries, texts, edges):
     pieces = pieces_of(fast(entries))[: len(entries)]
     assert [piece.text for piece in pieces] == texts
-    assert [number for number, piece in enumerate(pieces) if piece.begins_word] == begin
+    assert [number for number, piece in enumerate(pieces) if piece.at_edge] == edges
 
 
 def test_digits_of_any_script_are_protected_and_words_for_numbers_are_not():
@@ -140,6 +233,35 @@ def test_a_table_is_made_from_the_decoders_embeddings_and_only_reads_them():
     assert neighbors_of(table, 1) == {2}
     assert not table.replaceable[0]
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+compiled = partial(torch.compile, backend="eager")
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        DataParallel,  # holds the model as DistributedDataParallel does, and needs no group
+        compiled,
+        lambda model: compiled(DataParallel(model)),
+        lambda model: DataParallel(compiled(model)),
+    ],
+    ids=["parallel", "compiled", "parallel, then compiled", "compiled, then parallel"],
+)
+@pytest.mark.parametrize("make", [gpt2, t5])
+def test_the_table_of_a_wrapped_model_is_that_of_the_model_inside(make, wrap):
+    model, tokenizer = make(), byte_level()
+    table, wrapped = (nnrs.NeighborTable.from_model(each, tokenizer, k=2) for each in (model, wrap(model)))
+    assert table.replaceable.any()
+    assert torch.equal(wrapped.ids, table.ids)
+
+
+def test_word_vectors_from_a_file_serve_the_pieces_that_end_a_word_where_that_is_marked(tmp_path):
+    path = tmp_path / "vectors.txt"
+    path.write_text("no 1 0\nso 0.9 0.1\nUS 1 1\nEU 1 1\n")
+    table = nnrs.NeighborTable.from_vectors(str(path), word_ends(), k=1)
+    assert [neighbors_of(table, number) for number in (2, 3, 4, 5)] == [{3}, {2}, {5}, {4}]
+    assert not table.replaceable[:2].any()  # `no` and `so` without the mark go on
 
 
 def test_word_vectors_from_a_file_serve_the_pieces_that_begin_a_word(tmp_path):
@@ -191,8 +313,10 @@ def test_what_has_no_table_is_refused():
         nnrs.NeighborTable.from_vectors(torch.randn(20, 2), tokenizer=byte_level())
     with pytest.raises(ConfigError, match=r"from_vectors\(path, tokenizer"):
         nnrs.NeighborTable.from_vectors("vectors.txt")
-    with pytest.raises(ConfigError, match="Linear has no get_input_embeddings"):
-        nnrs.NeighborTable.from_model(torch.nn.Linear(2, 2), byte_level())
+    for model in (torch.nn.Linear(2, 2), DataParallel(torch.nn.Linear(2, 2))):
+        advice = rf"{type(model).__name__} has no get_input_embeddings.*from_vectors\(weights, tokenizer"
+        with pytest.raises(ConfigError, match=advice):
+            nnrs.NeighborTable.from_model(model, byte_level())
     quantised = gpt2()
     quantised.get_input_embeddings().weight = torch.nn.Parameter(
         torch.zeros(61, 16, dtype=torch.int8), requires_grad=False

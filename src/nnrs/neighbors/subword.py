@@ -1,14 +1,16 @@
 """Neighbors for a tokenizer's pieces: like for like, and none for what is not a word or a part of one.
 
 A piece's neighbors share its leading space, its case and its script: ` Markets` may become ` Stocks`, never `stocks`
-or ` рынки`. Special, added, byte and digit tokens are protected, and blanks: a line break is like `<eos>`.
+or ` рынки`. Where a vocabulary marks the ends of words instead, they share that: `markets</w>` never becomes `stock`,
+which would be glued to the next word. Special, added, byte and digit tokens are protected, and blanks: a line break
+is like `<eos>`.
 """
 
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -33,6 +35,7 @@ from nnrs.neighbors.table import (
 
 FORMAT = "nnrs-subword-1"
 DIGITS = ("Nd", "No")  # 7, ² and ½; numbers that are written in words, as 万 is, are words
+WORD_END, GOES_ON = "</w>", "@@"  # marks behind a word's last piece, and behind all but its last
 BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 HUBS_SHOWN = 5
 
@@ -56,23 +59,23 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class Piece:
-    """One entry of a vocabulary: the text it stands for, its leading space included; and why it is protected."""
+    """One entry of a vocabulary: the text it stands for, its space included; and why it is protected."""
 
     text: str
-    begins_word: bool
+    at_edge: bool  # of a word: whether it begins one or, where the vocabulary marks that instead, ends one
     protection: str = ""  # special | byte | digit | blank; nothing where it may be replaced
 
     @property
     def kind(self) -> tuple[bool, str, str]:
         """What a neighbor must share."""
-        return self.begins_word, case_of(self.text), script_of(self.text)
+        return self.at_edge, case_of(self.text), script_of(self.text)
 
 
 def pieces_of(tokenizer: Tokenizer) -> list[Piece]:
-    """Every entry of the tokenizer's vocabulary, read as byte-level, SentencePiece, WordPiece or plain words."""
+    """Every entry of the tokenizer's vocabulary, by its marks at the edges of words; plain words, if it has none."""
     entries = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
-    read = _reading_of(entries)
+    read = _reading_of([entry for number, entry in enumerate(entries) if entry and number not in special])
     return [
         Piece(entry or "", False, "special") if number in special or not entry else read(entry)
         for number, entry in enumerate(entries)
@@ -118,10 +121,7 @@ def table_from_embeddings(
     device: torch.device | str | None = None,
 ) -> NeighborTable:
     """The nearest by cosine among a model's input embeddings, their mean taken off; the decoder's, if it has one."""
-    if not hasattr(model, "get_input_embeddings"):
-        raise ConfigError(
-            f"{type(model).__name__} has no get_input_embeddings(). Use NeighborTable.from_vectors(weights, k=...)."
-        )
+    model = _with_embeddings(model)
     pairs = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
     owner = model.get_decoder() if pairs else model
     weights = owner.get_input_embeddings().weight.detach()
@@ -133,6 +133,19 @@ def table_from_embeddings(
     return _table(weights, tokenizer, k, protected, centred=True, device=device)
 
 
+def _with_embeddings(model: Any) -> Any:
+    """The model, or the one inside DDP's or torch.compile's wrapper, that says which its input embeddings are."""
+    inner = model
+    while not hasattr(inner, "get_input_embeddings"):
+        inner = getattr(inner, "_orig_mod", getattr(inner, "module", None))
+        if inner is None:
+            raise ConfigError(
+                f"{type(model).__name__} has no get_input_embeddings(). "
+                "Use NeighborTable.from_vectors(weights, tokenizer, k=...)."
+            )
+    return inner
+
+
 def table_from_vectors(
     vectors: Float[Tensor, "rows dim"] | Float[np.ndarray, "rows dim"] | Path | str,
     tokenizer: Tokenizer,
@@ -140,14 +153,14 @@ def table_from_vectors(
     protected: Iterable[int] = (),
     device: torch.device | str | None = None,
 ) -> NeighborTable:
-    """The nearest by cosine among given vectors; a file of word vectors serves the pieces that begin a word."""
+    """The nearest by cosine among given vectors; a file of word vectors serves the pieces at the edge of a word."""
     rows = _read(vectors, tokenizer) if isinstance(vectors, Path | str) else torch.as_tensor(vectors).detach()
     return _table(rows, tokenizer, k, protected, centred=False, device=device)
 
 
 def _read(path: Path | str, tokenizer: Tokenizer) -> Float[Tensor, "rows dim"]:
     pieces = pieces_of(tokenizer)
-    words = [n for n, piece in enumerate(pieces) if piece.begins_word and not piece.protection]
+    words = [n for n, piece in enumerate(pieces) if piece.at_edge and not piece.protection]
     found = read_vectors(path, [pieces[n].text.strip() for n in words]).vectors
     vectors = found.new_zeros(len(pieces), found.shape[1])
     vectors[words] = found
@@ -243,15 +256,18 @@ def report(table: NeighborTable, tokenizer: Tokenizer) -> Report:
 Reader = Callable[[str], Piece]
 
 
-def _reading_of(entries: Iterable[str | None]) -> Reader:
-    """How this vocabulary writes a leading space: by the mark that most entries begin with.
+def _reading_of(entries: Sequence[str]) -> Reader:
+    """How this vocabulary tells words apart: by the mark that most entries begin or end with.
 
     Any vocabulary may have a few entries that look like another's: `Ġ` is a letter of Maltese, `##` begins a heading.
     """
-    readers = {"Ġ": _byte_level, "▁": _sentence_piece, "##": _word_piece}
-    found = Counter(mark for entry in entries for mark in readers if entry and entry.startswith(mark))
+    first = {"Ġ": _byte_level, "▁": _sentence_piece, "##": _word_piece}
+    last = {WORD_END: _word_end_bytes if _of_bytes(entries) else _word_end, GOES_ON: _goes_on}
+    found = Counter(mark for entry in entries for mark in first if entry.startswith(mark))
+    found.update(mark for entry in entries for mark in last if entry.endswith(mark))
     if not found:
-        return lambda entry: _piece(entry, begins_word=True)
+        return lambda entry: _piece(entry, at_edge=True)
+    readers = first | last
     return readers[max(readers, key=found.__getitem__)]
 
 
@@ -261,19 +277,40 @@ def _byte_level(entry: str) -> Piece:
         text = bytes(_byte_of()[letter] for letter in entry).decode()
     except (KeyError, UnicodeDecodeError):  # a part of a character
         return Piece(entry, False, "byte")
-    return _piece(text, begins_word=text.startswith(" "))
+    return _piece(text, at_edge=text.startswith(" "))
 
 
 def _sentence_piece(entry: str) -> Piece:
     text = entry.replace("▁", " ")
-    return _piece(text, begins_word=text.startswith(" "))
+    return _piece(text, at_edge=text.startswith(" "))
 
 
 def _word_piece(entry: str) -> Piece:
-    return _piece(entry.removeprefix("##"), begins_word=not entry.startswith("##"))
+    return _piece(entry.removeprefix("##"), at_edge=not entry.startswith("##"))
 
 
-def _piece(text: str, *, begins_word: bool) -> Piece:
+def _word_end(entry: str) -> Piece:
+    """An entry of GPT-1's kind (BioGPT's, XLM's)."""
+    return _piece(entry.replace(WORD_END, " "), at_edge=entry.endswith(WORD_END))
+
+
+def _word_end_bytes(entry: str) -> Piece:
+    """An entry of CLIP's kind: GPT-1's mark, behind characters that stand for bytes."""
+    piece = _byte_level(entry.replace(WORD_END, "Ġ"))
+    return replace(piece, at_edge=entry.endswith(WORD_END))
+
+
+def _goes_on(entry: str) -> Piece:
+    """An entry of CTRL's kind, as fastBPE writes it."""
+    return _piece(entry.removesuffix(GOES_ON), at_edge=not entry.endswith(GOES_ON))
+
+
+def _of_bytes(entries: Iterable[str]) -> bool:
+    """Whether the characters are just the 256 that stand for bytes; no text comes by all of those and no others."""
+    return {*"".join(entry.removesuffix(WORD_END) for entry in entries)} == {*_byte_of()}
+
+
+def _piece(text: str, *, at_edge: bool) -> Piece:
     protection = ""
     if BYTE.fullmatch(text):
         protection = "byte"
@@ -281,7 +318,7 @@ def _piece(text: str, *, begins_word: bool) -> Piece:
         protection = "blank"
     elif any(unicodedata.category(letter) in DIGITS for letter in text):
         protection = "digit"
-    return Piece(text, begins_word, protection)
+    return Piece(text, at_edge, protection)
 
 
 @cache
