@@ -102,9 +102,10 @@ class TemperatureController:
         return TemperatureState(first, float(vocab_size))
 
     def update(self, state: TemperatureState, valid_perplexity: float) -> TemperatureState:
-        """The state after an epoch that ended at `valid_perplexity` (ℓ_i)."""
-        improved = valid_perplexity < state.best_valid_perplexity
-        state = replace(state, best_valid_perplexity=min(valid_perplexity, state.best_valid_perplexity))
+        """The state after an epoch that ended at `valid_perplexity` (ℓ_i); NaN or infinity improves nothing."""
+        improved = math.isfinite(valid_perplexity) and valid_perplexity < state.best_valid_perplexity
+        if improved:
+            state = replace(state, best_valid_perplexity=valid_perplexity)
         if self._step is not None:
             return replace(state, temperature=self._step(state.temperature, improved))
         moved = state.target * TARGET_FACTOR if improved else state.target / TARGET_FACTOR

@@ -1,6 +1,7 @@
 """Eq. 5, the temperature rule, on scripted validation perplexities worked by hand."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -45,6 +46,19 @@ def test_the_comparison_is_with_the_best_before_the_epoch():
     # Had ℓ_* been updated first, as Algorithm 1 prints, 90 < 90 would be false and τ could only fall.
     path, _ = temperatures("prose", [90.0])
     assert path[1] > path[0]
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+def test_a_perplexity_that_is_not_finite_is_no_improvement_and_never_the_best(broken):
+    # 90 < 100 improves: 0.585786. The broken one does not: 0.585786 − 0.084929 = 0.500857. 80 < 90 improves on what
+    # was best before: |0.500857 − 0.415054| = 0.085803 → 0.586660
+    path, state = temperatures("prose", [90.0, broken, 80.0])
+    assert path == pytest.approx([0.5, 0.585786, 0.500857, 0.586660], abs=1e-5)
+    assert state.best_valid_perplexity == 80.0
+    # 85 < 90 would be an improvement on 90, and so it is after a broken one; 95 is none
+    path, state = temperatures("effective", [90.0, broken, 95.0, 85.0])
+    assert state.best_valid_perplexity == 85.0
+    assert state.target == pytest.approx(2.0)  # 2 → 2.4 → 2.0 → 2.0 / 1.2 → 2.0
 
 
 def test_one_is_a_fixed_point_that_improvements_never_pass():

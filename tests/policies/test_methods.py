@@ -14,6 +14,7 @@ from nnrs.policies.gumbel import GumbelPolicy
 from nnrs.policies.methods import METHODS, Material, PolicyConfig
 from nnrs.schedules import Schedule
 from nnrs.seeding import Random, Stream
+from nnrs.temperature import TemperatureState
 from nnrs.training.unroll import Carry, unroll, window_loss
 
 VOCAB, EOS, UNK = 40, 0, 1
@@ -182,6 +183,19 @@ def test_tprs_can_propose_from_the_row_of_the_previous_token():
     assert taken.any()
     pairs = zip(given.previous[taken].tolist(), choice.neighbors[taken].tolist(), strict=True)
     assert all(pair in followers for pair in pairs)
+
+
+def test_a_temperature_saved_without_neighbors_is_a_start_where_there_are_some():
+    alone, policy = (configured(method).build(material()) for method in ("ss", "nnrs"))
+    alone.end_epoch(30.0)
+    policy.end_epoch(30.0)
+    policy.temperature_state = TemperatureState(**dataclasses.asdict(alone.temperature_state))
+    assert policy.temperature_state == TemperatureState(0.5, 40.0)  # not τ = 1, which is a fixed point
+    policy.end_epoch(30.0)  # 30 < 40: 0.5 + |0.5 − (2^0.5 − 1)|
+    assert policy.temperature == pytest.approx(0.585786, abs=1e-5)
+    saved = policy.temperature_state
+    policy.temperature_state = TemperatureState(**dataclasses.asdict(saved))
+    assert policy.temperature_state == saved
 
 
 def test_gsns_learns_only_the_rows_that_the_curriculum_replaced():

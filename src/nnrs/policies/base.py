@@ -24,6 +24,8 @@ from nnrs.temperature import TemperatureController, TemperatureState
 
 Embed = Callable[[Tensor], Tensor]
 
+NO_TEMPERATURE = TemperatureState(1.0, 0.0)  # where nothing moves τ; no model's perplexity is 0
+
 
 @runtime_checkable  # for the shape checks in the tests
 class Proposal(Protocol):
@@ -124,8 +126,22 @@ class InputPolicy:
     by_previous: bool = False  # propose from the row of the token *before* the one replaced
 
     def __post_init__(self) -> None:
-        self.temperature_state = self.controller.start() if self.controller else TemperatureState(1.0, 0.0)
+        self.temperature_state = NO_TEMPERATURE
         self.learned: dict[str, nn.Parameter] = {}  # what the training loss teaches beside the model
+
+    @property
+    def temperature_state(self) -> TemperatureState:
+        """τ of this epoch and what moves it.
+
+        Set to what a run without neighbors saved, it is that of a start: nothing would improve on a best of 0.
+        """
+        return self._temperature_state
+
+    @temperature_state.setter
+    def temperature_state(self, state: TemperatureState) -> None:
+        if self.controller and state == NO_TEMPERATURE:
+            state = self.controller.start()
+        self._temperature_state = state
 
     @property
     def temperature(self) -> float:
