@@ -19,7 +19,8 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import nnrs
-from nnrs.integrations.curriculum import Curriculum, Settings
+from nnrs.integrations.curriculum import Curriculum
+from nnrs.integrations.settings import Settings
 from nnrs.neighbors.subword import table_from_vectors
 
 BATCH, TIME, RATE, K = 8, 1024, 0.2, 16

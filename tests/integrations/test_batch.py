@@ -23,6 +23,12 @@ def test_the_token_after_a_document_end_is_a_first_one():
     assert changeable(ids, ids, document_end=0).tolist() == [[False, True, True, False, True]]
 
 
+def test_a_mask_that_numbers_documents_shows_where_each_begins():
+    ids = torch.tensor([[5, 6, 7, 8, 9]])
+    numbers = torch.tensor([[1, 1, 2, 2, 0]])
+    assert changeable(ids, ids, numbers).tolist() == [[False, True, False, True, False]]
+
+
 def test_a_mask_of_four_dimensions_tells_nothing():
     ids = torch.tensor([[5, 6]])
     assert changeable(ids, ids, torch.zeros(1, 1, 2, 2)).tolist() == [[False, True]]
@@ -31,7 +37,8 @@ def test_a_mask_of_four_dimensions_tells_nothing():
 def test_positions_of_one_row_are_every_rows_and_those_of_other_shapes_tell_nothing():
     ids = torch.tensor([[5, 6, 7], [5, 6, 7]])
     one = torch.tensor([[0, 1, 0]])
-    assert changeable(ids, ids, position_ids=one).tolist() == [[False, True, False]] * 2
+    for same in (one, one[0]):
+        assert changeable(ids, ids, position_ids=same).tolist() == [[False, True, False]] * 2
     for other in (one[:, :2], one.expand(3, -1), one[None], torch.zeros(2, 1, dtype=torch.int64)):
         assert changeable(ids, ids, position_ids=other).tolist() == [[False, True, True]] * 2
 
@@ -63,6 +70,11 @@ def test_a_decoder_whose_config_does_not_say_how_it_starts_is_refused(missing):
     assert read_batch(model, named | {"decoder_input_ids": torch.tensor([[1, 5]])}).ids.tolist() == [[1, 5]]
 
 
+def test_labels_that_are_no_text_are_refused():
+    with pytest.raises(DataError, match=r"labels \(2,\) must be \(batch, time\)"):
+        read_batch(t5(), {"input_ids": torch.tensor([[3, 1], [3, 1]]), "labels": torch.tensor([0, 1])})
+
+
 def test_decoder_inputs_that_are_given_are_taken():
     ids, labels = torch.tensor([[0, 9, 9]]), torch.tensor([[5, 6, 7]])
     named = {"decoder_input_ids": ids, "labels": labels, "decoder_attention_mask": torch.tensor([[1, 1, 0]])}
@@ -79,7 +91,7 @@ def test_decoder_inputs_that_are_given_are_taken():
     ],
 )
 def test_vectors_instead_of_ids_are_refused(model, named):
-    with pytest.raises(DataError, match="Pass ids, not vectors"):
+    with pytest.raises(DataError, match="Pass ids by that name, not vectors"):
         read_batch(model(), {**named, "labels": torch.tensor([[1, 2]])})
 
 

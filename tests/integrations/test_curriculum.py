@@ -13,7 +13,8 @@ from transformers import M2M100Config, M2M100ForConditionalGeneration
 
 import nnrs
 from nnrs.errors import ConfigError
-from nnrs.integrations.curriculum import Curriculum, Settings, curriculum
+from nnrs.integrations.curriculum import Curriculum, curriculum
+from nnrs.integrations.settings import Settings
 
 GPT2, LLAMA, T5 = gpt2(), llama(), t5()
 
@@ -207,6 +208,22 @@ def test_the_temperature_follows_the_perplexities_it_is_told_of():
         assert ours.policy.temperature == pytest.approx(higher)
         ours.end_evaluation(40.0)
         assert ours.policy.temperature == pytest.approx(higher - (higher - (2**higher - 1)))  # worse: down
+
+
+def test_the_id_that_ends_a_document_keeps_the_next_one_in_a_causal_model_and_in_a_decoder():
+    ids = IDS.clone()
+    ids[:, 5] = 2
+    for model, shift in ((GPT2, 0), (T5, 1)):  # a decoder reads its labels one place later
+        seen = inputs_under(model, ids=ids, neighbor_rate=1.0, document_end=2)[-1]
+        assert torch.equal(seen[:, 6 + shift], ids[:, 6])
+        assert (seen[:, 7 + shift] != ids[:, 7]).all()
+
+
+def test_ids_of_32_bits_stay_of_32_bits():
+    model, ids = gpt2().train(), IDS.int()
+    with embedded(model) as seen, curriculum(model, table_of(model), steps=1, neighbor_rate=1.0):
+        model(input_ids=ids, labels=IDS)
+    assert seen[0].dtype == torch.int32
 
 
 def test_evaluation_generation_and_forwards_without_labels_are_left_alone():

@@ -1,15 +1,20 @@
 """Which models, tables and settings a curriculum takes, and what it refuses."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
-from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, table_of
+from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, t5, table_of
 from torch import nn
-from transformers import BertConfig, BertForMaskedLM
+from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, MarianConfig, MarianMTModel
 
 import nnrs
 from nnrs.errors import ConfigError, RunError
 from nnrs.integrations import huggingface
-from nnrs.integrations.curriculum import Curriculum, Settings, curriculum, fitted
+from nnrs.integrations.curriculum import Curriculum, curriculum
+from nnrs.integrations.module import fitted
+from nnrs.integrations.settings import Settings
 
 GPT2 = gpt2()
 
@@ -176,12 +181,97 @@ def test_a_misspelt_setting_is_refused_with_the_right_one():
 
 
 def test_a_model_may_embed_a_few_ids_more_than_the_table_knows_but_not_another_tokenizers():
-    table, model = table_of(GPT2), Plain()
-    model.embed = nn.Embedding(VOCAB + 128, 8)  # padded, as models are
-    assert fitted(table, model).vocab_size == VOCAB + 128
-    model.embed = nn.Embedding(VOCAB + 129, 8)
-    with pytest.raises(ConfigError, match="61 rows, but the model embeds 190 ids"):
+    table, model = nnrs.NeighborTable.from_vectors(torch.randn(300, 4), k=2), Plain()
+    model.embed = nn.Embedding(428, 8)  # padded, as models are
+    assert fitted(table, model).vocab_size == 428
+    model.embed = nn.Embedding(429, 8)
+    with pytest.raises(ConfigError, match="300 rows, but the model embeds 429 ids"):
         fitted(table, model)
+    small = nnrs.NeighborTable.from_vectors(torch.randn(30, 4), k=2)
+    model.embed = nn.Embedding(61, 8)  # more than twice as many is no padding
+    with pytest.raises(ConfigError, match="30 rows, but the model embeds 61 ids"):
+        fitted(small, model)
+
+
+def test_of_two_vocabularies_the_decoders_is_the_tables():
+    sizes = {
+        "d_model": 8,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_ffn_dim": 8,
+        "decoder_ffn_dim": 8,
+    }
+    heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 1}
+    ids = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 1}
+    config = MarianConfig(
+        vocab_size=300,
+        decoder_vocab_size=VOCAB,
+        share_encoder_decoder_embeddings=False,
+        **sizes,
+        **heads,
+        **ids,
+    )
+    model = MarianMTModel(config).train()
+    table = nnrs.NeighborTable.from_vectors(model.get_decoder().get_input_embeddings().weight, k=2)
+    source = IDS + 200
+    with curriculum(model, table, steps=1, neighbor_rate=1.0, prediction_rate=0.5) as ours:
+        model(input_ids=source, labels=IDS)
+    assert ours.report()["effective_neighbor_rate"] > 0.5
+
+
+def test_what_is_no_table_is_refused_by_what_it_is():
+    """In a process of its own: in this one, types are checked before our code can."""
+    code = """
+from nnrs.errors import ConfigError
+from nnrs.integrations.settings import Settings
+for given in (0.1, "vectors.bin", ["a"] * 99):
+    try:
+        Settings(neighbor_rate=0.1).policy(given)
+    except ConfigError as error:
+        print(error)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert [line.split(", got ")[0] for line in told.splitlines()] == [
+        "a curriculum's table must be a NeighborTable (NeighborTable.from_model)"
+    ] * 3
+    assert ", got 'vectors.bin'." in told
+    assert max(map(len, told.splitlines())) < 150
+
+
+class Wrapped(nn.Module):
+    """A model of another's, called as that one is."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, input_ids, labels=None):
+        return self.inner(input_ids=input_ids, labels=labels)
+
+
+def test_an_encoder_decoder_within_another_module_is_refused_and_a_causal_model_is_not():
+    with pytest.raises(ConfigError, match="Give the curriculum that T5ForConditionalGeneration itself"):
+        Curriculum(Wrapped(t5()), None, Settings(prediction_rate=0.1))
+    inner = gpt2().train()
+    with (
+        embedded(inner) as seen,
+        curriculum(Wrapped(inner).train(), table_of(inner), steps=1, neighbor_rate=1.0) as c,
+    ):
+        c.model(IDS, IDS)
+    assert (seen[0] != IDS)[:, 1:].all()
+
+
+class ByPosition(Plain):
+    def forward(self, input_ids, /, labels=None):
+        return super().forward(input_ids, labels)
+
+
+def test_a_call_keeps_its_form():
+    model = ByPosition().train()
+    table = nnrs.NeighborTable.from_vectors(model.embed.weight, k=2)
+    with embedded(model) as seen, curriculum(model, table, steps=1, neighbor_rate=1.0):
+        model(IDS, labels=IDS)
+    assert (seen[0] != IDS)[:, 1:].all()
 
 
 def test_a_model_that_fills_in_masked_words_is_refused():
@@ -192,8 +282,10 @@ def test_a_model_that_fills_in_masked_words_is_refused():
         num_hidden_layers=1,
         num_attention_heads=1,
     )
-    with pytest.raises(ConfigError, match="BertForMaskedLM fills in masked words"):
-        Curriculum(BertForMaskedLM(config), None, Settings(prediction_rate=0.1))
+    for kind in (BertForMaskedLM, BertForPreTraining):
+        for model in (kind(config), Wrapped(kind(config))):  # an adapter, say, has another name
+            with pytest.raises(ConfigError, match=f"{kind.__name__} fills in masked words"):
+                Curriculum(model, None, Settings(prediction_rate=0.1))
 
 
 def test_data_parallel_is_refused():

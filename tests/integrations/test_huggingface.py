@@ -253,29 +253,6 @@ def test_labels_that_never_reach_the_model_stop_the_run(tmp_path):
     assert not model._forward_pre_hooks
 
 
-class Interrupts(TrainerCallback):
-    """Ctrl-C after the first step."""
-
-    def on_step_end(self, args, state, control, **kwargs):
-        raise KeyboardInterrupt
-
-
-def test_after_an_interrupted_run_a_new_callback_acts_alone(tmp_path):
-    model = gpt2(dropout=0.2)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(KeyboardInterrupt):
-        trainer(
-            tmp_path, InputCurriculum(table_of(model), neighbor_rate=1.0), Interrupts(), model=model
-        ).train()
-    model.load_state_dict(before)
-    ours = trainer(tmp_path, InputCurriculum(table_of(model), neighbor_rate=0.0), model=model)
-    ours.train()
-    plain = trainer(tmp_path)
-    plain.train()
-    assert same(weights(plain), weights(ours))
-    assert not model._forward_pre_hooks
-
-
 def test_settings_that_cannot_be_are_refused_before_anything_is_trained():
     with pytest.raises(ConfigError, match="go together"):
         InputCurriculum(neighbor_rate=0.1)

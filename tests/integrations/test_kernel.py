@@ -8,7 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nnrs.integrations import choice as choosing
 from nnrs.integrations import kernel
 from nnrs.integrations.choice import Key
-from nnrs.integrations.curriculum import Curriculum, Settings, curriculum
+from nnrs.integrations.curriculum import Curriculum, curriculum
+from nnrs.integrations.settings import Settings
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.base import Rates
 from nnrs.policies.functional import GRANULARITIES

@@ -23,11 +23,14 @@ ROWS = torch.randint(1, VOCAB, (24, 8), generator=torch.Generator().manual_seed(
 
 
 class Language(LightningModule):
-    def __init__(self, labels=True, fatal=-1):
+    def __init__(self, labels=True, fatal=-1, skipped=-1, logged="val_loss"):
         super().__init__()
         self.model, self.labels, self.fatal = gpt2(dropout=0.2), labels, fatal
+        self.skipped, self.logged = skipped, logged
 
     def training_step(self, batch, index):
+        if index == self.skipped:
+            return None
         if self.labels:
             loss = self.model(input_ids=batch, labels=batch).loss
             if self.trainer.global_step == self.fatal:
@@ -36,7 +39,7 @@ class Language(LightningModule):
         return self.model(input_ids=batch).logits.mean()
 
     def validation_step(self, batch, index):
-        self.log("val_loss", self.model(input_ids=batch, labels=batch).loss)
+        self.log(self.logged, self.model(input_ids=batch, labels=batch).loss)
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.5)
@@ -129,6 +132,25 @@ def test_a_checkpoint_made_after_an_error_has_the_state_at_the_error(tmp_path):
     assert [step for step, _, _ in rest.seen[-4:]] == [4, 4, 5, 5]
     assert [rate for _, rate, _ in rest.seen[-4:]] == pytest.approx([0.4, 0.4, 0.5, 0.5])
     assert rest.seen[0][2] == callback.seen[-1][2] != callback.seen[0][2]  # the temperature
+
+
+@pytest.mark.filterwarnings("ignore:`training_step` returned `None`")
+def test_a_batch_that_the_module_skips_does_not_end_the_run(tmp_path):
+    module = Language(skipped=3)
+    callback = rising(table_of(module.model))
+    fit(tmp_path, callback, module, accumulate_grad_batches=1)
+    assert callback.seen[-1][1] == 0.5
+
+
+@pytest.mark.parametrize(("rule", "warned"), [("effective", True), ("constant", False)])
+def test_a_validation_that_logs_no_loss_of_that_name_is_said_once(tmp_path, rule, warned, recwarn):
+    module = Language(logged="valid/loss")
+    fit(tmp_path, InputCurriculum(table_of(module.model), neighbor_rate=0.3, rule=rule), module)
+    told = [
+        str(each.message) for each in recwarn if "the validation logged no 'val_loss'" in str(each.message)
+    ]
+    assert len(told) == warned
+    assert all("(logged: valid/loss)" in each for each in told)
 
 
 def test_what_cannot_be_is_refused(tmp_path):

@@ -3,8 +3,10 @@
 import pytest
 import torch
 from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, inputs_under, llama, t5
-from transformers import Gemma2Config, Gemma2ForCausalLM
+from torch import nn
+from transformers import DynamicCache, Gemma2Config, Gemma2ForCausalLM
 
+from nnrs.errors import ConfigError, DataError
 from nnrs.integrations import second_pass
 from nnrs.integrations.curriculum import curriculum
 
@@ -143,3 +145,106 @@ def test_an_error_in_a_piece_leaves_the_model_its_own_forward(few_at_once):
     assert torch.equal(
         inputs_under(model, prediction_rate=0.9)[1], inputs_under(gpt2(), prediction_rate=0.9)[1]
     )
+
+
+class Own(nn.Module):
+    """A model of one's own, with something to go wrong between its hidden vectors and its output."""
+
+    def __init__(self, hidden=lambda vectors, labels: vectors, give=lambda logits: logits, vocab=VOCAB):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(VOCAB, 8), nn.Linear(8, vocab)
+        self.hidden, self.give = hidden, give
+
+    def get_input_embeddings(self):
+        return self.embed
+
+    def get_output_embeddings(self):
+        return self.out
+
+    def forward(self, input_ids, labels):  # which has no default
+        return self.give(self.out(self.hidden(self.embed(input_ids), labels)))
+
+
+WRONG = {
+    "of the last position": lambda vectors, labels: vectors[:, -1:] if labels is None else vectors,
+    "time-major": lambda vectors, labels: vectors.transpose(0, 1),
+    "flat": lambda vectors, labels: vectors.flatten(0, 1),
+}
+
+
+@pytest.mark.parametrize("hidden", WRONG.values(), ids=WRONG)
+def test_hidden_vectors_that_are_not_those_of_the_inputs_are_refused(hidden):
+    with pytest.raises(ConfigError, match=r"was given hidden vectors .* inputs are \(4, 12\)"):
+        inputs_under(Own(hidden), prediction_rate=0.5)
+
+
+GIVEN = {
+    "logits": lambda logits: logits,
+    "a dictionary": lambda logits: {"logits": logits},
+    "a list": lambda logits: [logits, None],
+    "a loss before": lambda logits: (None, logits),
+}
+
+
+@pytest.mark.parametrize("give", GIVEN.values(), ids=GIVEN)
+def test_logits_are_found_in_whatever_a_model_gives_back(give):
+    torch.manual_seed(1)
+    model = Own(give=give)
+    said = model.out(model.embed(IDS)).argmax(-1)
+    seen = inputs_under(model, prediction_rate=1.0, predict="greedy")
+    assert torch.equal(seen[1][:, 1:], said[:, :-1])
+
+
+@pytest.mark.parametrize("give", [lambda logits: None, lambda logits: logits.mean(), lambda logits: {}])
+def test_an_output_without_logits_is_refused(give):
+    with pytest.raises(ConfigError, match="no logits were found in the model's output"):
+        inputs_under(Own(give=give), prediction_rate=0.5)
+
+
+def test_no_prediction_is_an_id_that_the_model_does_not_embed():
+    model = Own(vocab=VOCAB + 30)
+    with torch.no_grad():
+        model.out.bias[VOCAB:] += 50
+    assert inputs_under(model, prediction_rate=1.0)[1].max() < VOCAB
+
+
+def test_no_prediction_stands_for_an_image():
+    """As many of these ids are read as there are features of images: one more, and the model would fail."""
+    model = gpt2()
+    model.config.image_token_id = 7
+    with torch.no_grad():
+        model.lm_head.weight[7] = 0
+        model.transformer.wte.weight[7] = 50 * model.transformer.ln_f.weight
+    assert not (inputs_under(model, prediction_rate=1.0)[1][:, 1:] == 7).any()
+    del model.config.image_token_id
+    model.transformer.ln_f.bias.data.fill_(1.0)
+    assert (inputs_under(model, prediction_rate=1.0)[1][:, 1:] == 7).all()
+
+
+def test_a_cache_that_both_passes_would_fill_is_refused():
+    model = gpt2().train()
+    with (
+        pytest.raises(DataError, match=r"called with past_key_values.* Leave the cache out"),
+        curriculum(model, steps=1, prediction_rate=0.5),
+    ):
+        model(input_ids=IDS, labels=IDS, past_key_values=DynamicCache())
+
+
+def test_neither_a_cache_nor_a_loss_is_made():
+    model, given = gpt2().train(), []
+    forward = model.forward
+    model.forward = lambda **named: given.append(named) or forward(**named)
+    inputs_under(model, prediction_rate=0.5)
+    second, training = given
+    assert second["use_cache"] is False
+    assert not second.keys() & second_pass.LOSS_ARGUMENTS
+    assert "labels" in training
+
+
+def test_a_learned_prompt_before_the_tokens_is_no_position_of_theirs():
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(gpt2(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+    seen = inputs_under(model, prediction_rate=1.0, predict="greedy")
+    with torch.no_grad():
+        said = model.eval()(input_ids=IDS).logits[:, 3:].argmax(-1)
+    assert torch.equal(seen[-1][:, 1:], said[:, :-1])

@@ -97,11 +97,13 @@ def embedded(model: nn.Module) -> Iterator[list[torch.Tensor]]:
             handle.remove()
 
 
-def inputs_under(model: nn.Module, steps: int = 1, **options: Any) -> list[torch.Tensor]:
+def inputs_under(
+    model: nn.Module, steps: int = 1, ids: torch.Tensor = IDS, **options: Any
+) -> list[torch.Tensor]:
     """The ids that reach the embedding layer in each of some training forwards."""
     model.train()
     table = table_of(model) if "neighbor_rate" in options else None
     with embedded(model) as seen, curriculum(model, table, steps=steps, **options):
         for _ in range(steps):
-            model(input_ids=IDS, labels=IDS)
+            model(input_ids=ids, labels=ids)
     return seen

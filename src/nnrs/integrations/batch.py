@@ -23,7 +23,7 @@ class Batch:
 
 def read_batch(model: nn.Module, named: Mapping[str, Any], document_end: int | None = None) -> Batch:
     """The ids that a forward with these arguments embeds next to its labels: the decoder's, where there is one."""
-    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+    if is_encoder_decoder(model):
         return _decoder_batch(model, named, document_end)
     ids, labels = _ids(named, "input_ids"), named["labels"]
     _check_shapes("input_ids", ids, labels)
@@ -33,9 +33,19 @@ def read_batch(model: nn.Module, named: Mapping[str, Any], document_end: int | N
     return Batch("input_ids", ids, may_change)
 
 
+def is_encoder_decoder(model: nn.Module) -> bool:
+    """Whether a model says of itself that it encodes one text and decodes another."""
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+
+
 def _decoder_batch(model: Any, named: Mapping[str, Any], document_end: int | None) -> Batch:
     """The decoder's inputs, made from the labels as the model would; an input's own label is the one before."""
     labels = named["labels"]
+    if labels.ndim != 2:
+        raise DataError(
+            f"labels {tuple(labels.shape)} must be (batch, time), one for each word of the decoder: "
+            "a curriculum is for models that write text."
+        )
     given = {name: named[name] for name in ("decoder_input_ids", "decoder_inputs_embeds") if name in named}
     if all(value is None for value in given.values()):
         shift = getattr(model, "prepare_decoder_input_ids_from_labels", None)
@@ -70,8 +80,9 @@ def changeable(
     """Which inputs may be replaced: those whose own label counts, and that follow something.
 
     So prompts (label -100) and padding stay, and the first token of every row and of every packed document: where
-    `position_ids` are 0, or after the id `document_end`. Positions may be one row for the whole batch. Masks and
-    positions of any other shape than the ids' (a model's own, of more dimensions, say) tell nothing here.
+    `position_ids` are 0, where a mask that numbers the documents goes on to the next, or after the id `document_end`.
+    Positions may be one row for the whole batch. Masks and positions of any other shape than the ids' (a model's own,
+    of more dimensions, say) tell nothing here.
 
     >>> import torch
     >>> ids, labels = torch.tensor([[7, 5, 6, 8]]), torch.tensor([[7, -100, 6, 8]])
@@ -83,10 +94,13 @@ def changeable(
     may_change = own_labels != IGNORED
     may_change[:, :1] = False
     if isinstance(attention_mask, Tensor) and attention_mask.shape == ids.shape:
-        real = attention_mask.bool()
-        may_change &= real
-        may_change[:, 1:] &= real[:, :-1]
-    if isinstance(position_ids, Tensor) and position_ids.shape in (ids.shape, (1, ids.shape[1])):
+        may_change &= attention_mask != 0
+        may_change[:, 1:] &= attention_mask[:, :-1] == attention_mask[:, 1:]
+    if isinstance(position_ids, Tensor) and position_ids.shape in (
+        ids.shape,
+        (1, *ids.shape[1:]),
+        ids.shape[1:],
+    ):
         may_change &= position_ids != 0
     if document_end is not None:
         may_change[:, 1:] &= ids[:, :-1] != document_end
@@ -98,7 +112,7 @@ def _ids(named: Mapping[str, Any], name: str) -> Tensor:
     if not isinstance(ids, Tensor):
         raise DataError(
             f"the curriculum replaces token ids, but the model was called without {name}. "
-            "Pass ids, not vectors (inputs_embeds)."
+            "Pass ids by that name, not vectors (inputs_embeds)."
         )
     return ids
 

@@ -1,22 +1,26 @@
 """The curriculum inside transformers' `Trainer`, causal and sequence to sequence: one callback (extra `hf`)."""
 
 import math
+import sys
 import warnings
+from collections.abc import Callable, Iterator
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
 from nnrs.errors import ConfigError
-from nnrs.integrations.curriculum import Curriculum, Settings
+from nnrs.integrations.curriculum import Curriculum
 from nnrs.integrations.second_pass import Compiler
+from nnrs.integrations.settings import Settings
 from nnrs.neighbors.table import NeighborTable
 
 try:
     from accelerate.state import AcceleratorState
     from accelerate.utils import DynamoBackend
-    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 except ImportError:
     raise ConfigError(
         "nnrs.integrations.huggingface needs transformers and accelerate. "
@@ -43,15 +47,19 @@ class InputCurriculum(TrainerCallback):
         self.settings = Settings.named(settings)
         self.settings.policy(table)  # what does not fit together is refused here, not after the data is read
         self.curriculum: Curriculum | None = None
+        self._run: TrainerState | None = None
         self._evaluated: set[str] | None = None  # the first evaluation's metrics, until they are looked at
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Attach the hook, and continue where a checkpoint left off."""
+        if self.curriculum and self._run is state:
+            raise ConfigError("the trainer was given the same InputCurriculum twice. Give it once.")
         self._detach()  # of a run that ended in an error
+        self._run = state  # a new one for each training
         model: nn.Module = kwargs["model"]
-        self.curriculum = Curriculum(model, self.table, self.settings, _compiler())
+        self.curriculum = Curriculum(model, self.table, self.settings, _compiler(), _running())
         self._evaluated = set()
         kept = _states(state).get(STATE)
         if state.global_step > 0 and kept:
@@ -111,7 +119,7 @@ class InputCurriculum(TrainerCallback):
         if not self.curriculum or not self._evaluated:
             return
         seen, self._evaluated = self._evaluated, None
-        if self.metric not in seen and self.curriculum.policy.controller and self.settings.rule != "constant":
+        if self.metric not in seen and self.curriculum.moves_temperature:
             losses = [name for name in seen if name.endswith("loss")]
             warnings.warn(
                 f"the evaluation has no '{self.metric}', so the temperature of neighbors stays. Pass metric=, "
@@ -127,6 +135,26 @@ class InputCurriculum(TrainerCallback):
         if self.curriculum:
             self.curriculum.detach()
         self.curriculum = None
+
+
+def _running() -> Callable[[], bool]:
+    """Whether the call of `train` that this is called in is still under way.
+
+    Callbacks do not hear of an interruption. Its hook must not outlive it all the same, or a plain run that follows
+    would be trained on replaced inputs; so a forward looks for that call among its callers.
+    """
+    methods = [(frame, frame.f_locals.get("self")) for frame in _callers(sys._getframe())]
+    trainer = next((owner for _, owner in methods if isinstance(owner, Trainer)), None)
+    if trainer is None:
+        return lambda: True  # who calls back is none of transformers' trainers
+    *_, train = (frame for frame, owner in methods if owner is trainer)
+    return lambda: any(frame is train for frame in _callers(sys._getframe()))
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame:
+        yield frame
+        frame = frame.f_back
 
 
 def _compiler() -> Compiler | None:

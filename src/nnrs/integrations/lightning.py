@@ -1,13 +1,15 @@
 """The curriculum as a Lightning callback (extra `lightning`)."""
 
 import math
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nnrs.errors import ConfigError
-from nnrs.integrations.curriculum import Curriculum, Settings
+from nnrs.integrations.curriculum import Curriculum
+from nnrs.integrations.settings import Settings
 from nnrs.neighbors.table import NeighborTable
 
 try:
@@ -38,13 +40,14 @@ class InputCurriculum(Callback):
         self.settings = Settings.named(settings)
         self.settings.policy(table)  # what does not fit together is refused here
         self.curriculum: Curriculum | None = None
-        self._steps = 1
+        self._steps, self._warned = 1, False
         self._restored: dict[str, Any] = {}
         self._left: dict[str, Any] = {}  # by the training that ended last
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach the hook, and continue where a checkpoint left off."""
         self._detach()  # of a run that ended in an error
+        self._warned = False
         model = getattr(pl_module, self.model, None)
         if not isinstance(model, nn.Module):
             raise ConfigError(
@@ -81,12 +84,19 @@ class InputCurriculum(Callback):
             self.curriculum.check_it_acts()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Move the temperature; Lightning's trial of the validation loop is no news."""
-        if not self.curriculum or trainer.sanity_checking:
+        """Move the temperature; Lightning's trial of the validation loop comes before there is one."""
+        if not self.curriculum:
             return
         loss = _mean_over_processes(trainer, trainer.callback_metrics.get(self.monitor))
         if loss is not None:
             self.curriculum.end_evaluation(math.exp(min(loss, 700.0)))
+        elif not self._warned and self.curriculum.moves_temperature:
+            self._warned = True
+            warnings.warn(
+                f"the validation logged no '{self.monitor}', so the temperature of neighbors stays. Pass monitor= "
+                f"(logged: {', '.join(sorted(trainer.callback_metrics)) or 'nothing'}), or rule='constant'.",
+                stacklevel=2,
+            )
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the model as it was."""

@@ -1,5 +1,7 @@
 """Scheduled sampling's second pass: what the model says, without gradient, at the positions that ask for it."""
 
+import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -11,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nnrs.errors import ConfigError
+from nnrs.errors import ConfigError, DataError
 from nnrs.policies.base import Choice, take
 from nnrs.policies.functional import positions_of, sample_tokens
 
@@ -19,6 +21,8 @@ Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]  # torch.compile, 
 
 LOGITS_AT_ONCE = 1 << 27  # that the output layer makes: 256 MB in bfloat16
 COPIED_AT_ONCE = 1 << 25  # of them in float32, while they are sampled: 128 MB
+CACHES = ("past_key_values", "cache_params")
+PLACEHOLDER = re.compile("(image|video|audio|vision).*_token_(id|index)")
 LOSS_ARGUMENTS = {"labels", "num_items_in_batch", "shift_labels", "logits_to_keep"}
 
 
@@ -31,10 +35,20 @@ class SecondPass:
     """
 
     def __init__(
-        self, model: nn.Module, layer: nn.Module, predict: str, find_compiler: Callable[[], Compiler | None]
+        self,
+        model: nn.Module,
+        layer: nn.Module,
+        predict: str,
+        find_compiler: Callable[[], Compiler | None],
+        vocab_size: int | None = None,
     ) -> None:
         self.model, self.layer, self.predict, self.find_compiler = model, layer, predict, find_compiler
-        self.backbone = _backbone(model, layer)
+        self.backbone, self.vocab_size = _backbone(model, layer), vocab_size
+        # Ids that stand for an image or a sound: as many of them are read as there are features, never one more.
+        self._placeholders = _placeholders(getattr(model, "config", None))
+        parameters = inspect.signature(model.forward).parameters.values()
+        required = [part.name for part in parameters if part.default is part.empty]
+        self._absent = dict.fromkeys(LOSS_ARGUMENTS.intersection(required))
 
     @torch.no_grad()
     def predictions(self, named: Mapping[str, Any], name: str, choice: Choice) -> Int[Tensor, "batch time"]:
@@ -49,14 +63,20 @@ class SecondPass:
         inputs = choice.inputs(choice.gold)
         positions = positions_of(choice.takes_prediction, choice.prediction_capacity)
         uniform = take(choice.prediction_uniform, positions)
-        arguments = {key: value for key, value in named.items() if key not in LOSS_ARGUMENTS} | {name: inputs}
+        if filled := [cache for cache in CACHES if named.get(cache) is not None]:
+            raise DataError(
+                f"the model was called with {filled[0]}, which the pass that makes predictions would fill. "
+                "Leave the cache out of training."
+            )
+        arguments = {key: value for key, value in named.items() if key not in LOSS_ARGUMENTS}
+        arguments |= {name: inputs, **self._absent}
         if getattr(getattr(self.model, "config", None), "use_cache", None) is not None:
             arguments["use_cache"] = False
         size = self._piece() or max(1, len(positions))
         cuda = [inputs.device] if inputs.is_cuda else []
         with torch.random.fork_rng(devices=cuda), self._backbone_once(again=len(positions) > size):
             tokens = [
-                self._tokens(arguments, rows - 1, inputs.shape[1], drawn)
+                self._tokens(arguments, rows - 1, inputs.shape, drawn)
                 for rows, drawn in zip(positions.split(size), uniform.split(size), strict=True)
             ]
         torch.clear_autocast_cache()  # casts of weights made without gradient serve again before pytorch#165068
@@ -74,17 +94,25 @@ class SecondPass:
         return None if self.backbone is None or width is None or shared else max(1, LOGITS_AT_ONCE // width)
 
     def _tokens(
-        self, arguments: Mapping[str, Any], rows: Int[Tensor, " n"], time: int, uniform: Float[Tensor, " n"]
+        self,
+        arguments: Mapping[str, Any],
+        rows: Int[Tensor, " n"],
+        shape: torch.Size,
+        uniform: Float[Tensor, " n"],
     ) -> Int[Tensor, " n"]:
-        """What the model says after some of the flat rows."""
-        with _only_rows(self.layer, rows, time) as seen:
+        """What the model says after some of the flat rows of inputs of this shape."""
+        with _only_rows(self.layer, rows, shape) as seen:
             outputs = self.model.forward(**arguments)
         if not seen:
             raise ConfigError(
                 f"the output layer {type(self.layer).__name__} was not used in the model's forward. "
                 "Pass output_layer=, the module that turns hidden vectors into logits."
             )
-        return _chosen(_logits(outputs), uniform, self.predict)
+        logits = _logits(outputs, len(rows))[:, : self.vocab_size]
+        if self._placeholders:
+            logits = logits.clone()
+            logits[:, self._placeholders] = -torch.inf
+        return _chosen(logits, uniform, self.predict)
 
     @contextmanager
     def _backbone_once(self, *, again: bool) -> Iterator[None]:
@@ -146,12 +174,20 @@ def _backbone(model: nn.Module, layer: nn.Module) -> nn.Module | None:
 
 
 @contextmanager
-def _only_rows(layer: nn.Module, rows: Int[Tensor, " n"], time: int) -> Iterator[list[bool]]:
+def _only_rows(layer: nn.Module, rows: Int[Tensor, " n"], shape: torch.Size) -> Iterator[list[bool]]:
     """Let the layer see some of the flat rows of hidden vectors only; says whether it was asked."""
     seen: list[bool] = []
+    batch, time = shape
 
     def select(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         seen.append(True)
+        given = tuple(args[0].shape)
+        if len(given) != 3 or given[0] != batch or given[1] < time:
+            raise ConfigError(
+                f"the output layer {type(layer).__name__} was given hidden vectors {given}, and the model's inputs "
+                f"are {(batch, time)}. Predictions need the model's forward to hand it (batch, time, units), "
+                "without labels too."
+            )
         hidden = args[0][:, -time:].flatten(0, 1)  # a learned prompt may stand before the tokens
         return hidden[rows.clamp(max=len(hidden) - 1)][None], *args[1:]
 
@@ -173,8 +209,20 @@ def _chosen(
     return torch.cat([sample_tokens(chunk.float(), draws) for chunk, draws in chunks])
 
 
-def _logits(outputs: Any) -> Tensor:
-    """The logits of a Hugging Face output, a tuple that begins with them, or themselves."""
-    logits = getattr(outputs, "logits", outputs)
-    logits = logits[0] if isinstance(logits, tuple) else logits
-    return torch.flatten(logits, 0, -2)
+def _logits(outputs: Any, rows: int) -> Float[Tensor, "n vocab"]:
+    """The logits of a Hugging Face output or a dictionary, the first tensor of a tuple, or the output itself."""
+    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
+    if isinstance(found, tuple | list):
+        found = next((part for part in found if isinstance(part, Tensor)), None)
+    if not isinstance(found, Tensor) or found.ndim < 2 or found.shape[:-1].numel() != rows:
+        raise ConfigError(
+            f"no logits were found in the model's output, a {type(outputs).__name__}. "
+            "Have its forward give back the logits, a tuple that begins with them, or an object with `logits`."
+        )
+    return torch.flatten(found, 0, -2)
+
+
+def _placeholders(config: Any) -> list[int]:
+    """The ids that a configuration names as an image's, a video's or a sound's."""
+    named = vars(config).items() if hasattr(config, "__dict__") else ()
+    return sorted({value for name, value in named if PLACEHOLDER.fullmatch(name) and isinstance(value, int)})

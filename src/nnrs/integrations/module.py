@@ -1,0 +1,102 @@
+"""What a curriculum has to know of the module that it is put on: what it is, what it wraps, what it embeds."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from nnrs.errors import ConfigError
+from nnrs.integrations.batch import is_encoder_decoder
+from nnrs.integrations.second_pass import Compiler
+from nnrs.neighbors.table import NeighborTable
+
+PADDING = 128  # ids that a model may embed beyond its tokenizer's, up to half of them, or a tenth of all
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside torch.compile's, DDP's and FSDP's wrappers, in whose forward its weights are whole."""
+    *_, inner = _unwrapping(model)
+    return inner
+
+
+def compiler_of(model: nn.Module) -> Compiler | None:
+    """What compiles this model, wrapped in whatever; none where nothing does.
+
+    Of `torch.compile(model)` it is what was made of the options. `model.compile()` does not show them: torch's
+    defaults if it says that it is Inductor, else nothing.
+    """
+    *_, inner = wrapped = list(_unwrapping(model))
+    found: Any = next((each.dynamo_ctx for each in wrapped if hasattr(each, "dynamo_ctx")), None)
+    call = getattr(inner, "_compiled_call_impl", None)
+    return torch.compile if found is None and call and call.get_compiler_config() else found
+
+
+def _unwrapping(model: nn.Module) -> Iterator[nn.Module]:
+    """The model as it was given, and all that is found wrapped in it, down to the model itself."""
+    yield model
+    inner = getattr(model, "_orig_mod", getattr(model, "_fsdp_wrapped_module", None))
+    if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+        inner = model.module
+    if inner is not None:
+        yield from _unwrapping(inner)
+
+
+def fitted(table: NeighborTable, model: nn.Module) -> NeighborTable:
+    """The table with a row for every id that the model embeds; ids that the table does not know have no neighbors."""
+    rows = embedded_ids(model) or table.vocab_size
+    if not rows - max(min(PADDING, rows // 2), rows // 10) <= table.vocab_size <= rows:
+        raise ConfigError(
+            f"the table has {table.vocab_size:,} rows, but the model embeds {rows:,} ids. "
+            "Make it with this model's tokenizer: NeighborTable.from_model(model, tokenizer)."
+        )
+    if table.vocab_size == rows:
+        return table
+    extra = torch.arange(table.vocab_size, rows, device=table.ids.device)[:, None].expand(-1, table.k)
+    empty = table.similarities.new_full(extra.shape, -torch.inf)
+    return replace(
+        table, ids=torch.cat([table.ids, extra]), similarities=torch.cat([table.similarities, empty])
+    )
+
+
+def embedded_ids(model: nn.Module) -> int | None:
+    """How many ids the model (its decoder, if it has one) embeds, where it says so."""
+    owner: Any = model
+    if is_encoder_decoder(model):
+        owner = owner.get_decoder()
+    find = getattr(owner, "get_input_embeddings", None)
+    layer: Any = find() if find else nn.Module()  # an adapter (LoRA's) holds the layer that knows
+    known = [part.num_embeddings for part in layer.modules() if hasattr(part, "num_embeddings")]
+    weight = getattr(layer, "weight", None)
+    return int(known[0]) if known else None if weight is None else len(weight)
+
+
+def check_kind(model: nn.Module) -> None:
+    """Refuse what a curriculum cannot serve: models that fill in masked words, encoder-decoders within others."""
+    for part in model.modules():
+        name = type(part).__name__
+        if name.endswith(("ForMaskedLM", "ForPreTraining")):
+            raise ConfigError(
+                f"{name} fills in masked words and never reads its own: "
+                "a curriculum is for causal and encoder-decoder models."
+            )
+    if getattr(model, "config", None) is None:
+        inner = next((part for part in model.modules() if is_encoder_decoder(part)), None)
+        if inner is not None:
+            raise ConfigError(
+                f"{type(model).__name__} holds an encoder-decoder and does not show its decoder's inputs. "
+                f"Give the curriculum that {type(inner).__name__} itself."
+            )
+
+
+def output_layer(model: nn.Module, given: nn.Module | None) -> nn.Module:
+    """The module that makes the logits: the one that was named, or what the model says."""
+    find = getattr(model, "get_output_embeddings", None)
+    layer = given or (find() if find else None)
+    if layer is None:
+        raise ConfigError(
+            f"{type(model).__name__} does not say which module makes its logits. "
+            "Pass output_layer=, for the model's own predictions (prediction_rate)."
+        )
+    return layer

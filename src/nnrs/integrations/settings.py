@@ -1,0 +1,88 @@
+"""What a curriculum is asked to do in anyone's training loop."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from nnrs.errors import ConfigError
+from nnrs.neighbors.table import NeighborTable
+from nnrs.policies.base import InputPolicy, Reading
+from nnrs.policies.functional import GRANULARITIES
+from nnrs.registry import look_up
+from nnrs.schedules import Schedule
+from nnrs.temperature import RULES, TemperatureController
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a curriculum does; a rate is a `Schedule`, or a number for the same rate throughout."""
+
+    neighbor_rate: Schedule | float | None = None  # γ
+    prediction_rate: Schedule | float | None = None  # ε
+    rule: str = "prose"  # of the temperature: prose | equation | effective | constant
+    temperature: float = 0.5  # τ at the start
+    granularity: str = "token"  # token | position | sequence
+    predict: str = "sample"  # sample | greedy
+    seed: int = 0
+    rank: int | None = None  # data-parallel; by default torch.distributed's, wrong under tensor parallelism
+    document_end: int | None = None  # the id that separates packed documents, where position_ids do not
+    output_layer: nn.Module | None = None  # makes logits; by default what get_output_embeddings() gives
+
+    def __post_init__(self) -> None:
+        for name in ("neighbor_rate", "prediction_rate"):
+            rate = getattr(self, name)
+            if rate is None or isinstance(rate, Schedule):
+                continue
+            if not isinstance(rate, float | int) or not 0 <= rate <= 1:
+                raise ConfigError(f"{name} must be a Schedule or a probability in [0, 1], got {rate!r}.")
+            object.__setattr__(self, name, Schedule("static", float(rate), float(rate)))
+        if self.neighbor_rate is None and self.prediction_rate is None:
+            raise ConfigError("a curriculum needs a rate: give neighbor_rate, prediction_rate or both.")
+        look_up(RULES, self.rule, "temperature rule")
+        look_up(GRANULARITIES, self.granularity, "granularity")
+        look_up({"sample": None, "greedy": None}, self.predict, "way to predict")
+        if not 0 < self.temperature < float("inf"):
+            raise ConfigError(
+                f"temperature must be positive and finite, got {self.temperature}. "
+                "For the closest neighbor every time, use k=1."
+            )
+
+    @classmethod
+    def named(cls, options: Mapping[str, Any]) -> "Settings":
+        """From arguments by name, one of which may be misspelt."""
+        for name in options:
+            look_up(cls.__dataclass_fields__, name, "setting of a curriculum")
+        return cls(**options)
+
+    def policy(self, table: NeighborTable | None) -> InputPolicy:
+        """The policy that chooses each input among gold tokens, neighbors and predictions."""
+        if not isinstance(table, NeighborTable | None):
+            raise ConfigError(
+                f"a curriculum's table must be a NeighborTable (NeighborTable.from_model), got {table!r:.60}."
+            )
+        if (table is None) != (self.neighbor_rate is None):
+            raise ConfigError(
+                "neighbor_rate and a neighbor table go together: give both (NeighborTable.from_model), or neither."
+            )
+        controller, replaceable = None, torch.zeros(0, dtype=torch.bool)
+        if table is not None:
+            table, replaceable = table.to("cpu"), table.replaceable.cpu()
+            controller = TemperatureController(
+                self.rule, self.temperature, table.similarities, replaceable.float()
+            )
+        neighbor_rate, prediction_rate = (
+            rate if isinstance(rate, Schedule) else None
+            for rate in (self.neighbor_rate, self.prediction_rate)
+        )
+        return InputPolicy(
+            proposal=table if table is not None and table.k else None,
+            neighbor_rate=neighbor_rate,
+            prediction_rate=prediction_rate,
+            controller=controller if replaceable.any() else None,
+            replaceable=replaceable,
+            token_weights=replaceable.float(),
+            reading=Reading(granularity=self.granularity, predict=self.predict),
+        )
