@@ -21,7 +21,9 @@ set_seed(1)
 text = sentences(600)
 tokenizer = tokenizer_for(text)
 rows = [tokenizer(line + "<eos>") for line in text]
-config = GPT2Config(vocab_size=len(tokenizer), n_embd=64, n_layer=2, n_head=2, n_positions=64, eos_token_id=1)
+config = GPT2Config(
+    vocab_size=len(tokenizer), n_embd=64, n_layer=2, n_head=2, n_positions=64, bos_token_id=1, eos_token_id=1
+)
 model = GPT2LMHeadModel(config)
 
 
