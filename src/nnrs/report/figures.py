@@ -4,14 +4,26 @@ A specification names its rows `rows` and its group `group`; widths, colors and 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-Spec = dict[str, Any]
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name: nothing is fetched
-HEIGHT = 260
-AUTOSIZE = {"type": "fit-x", "contains": "padding"}
+from nnrs.report.vega import (
+    AUTOSIZE,
+    DASHED,
+    SCHEMA,
+    SOLID,
+    Spec,
+    axis,
+    by_kind,
+    deciles,
+    dimmed,
+    epochs,
+    lanes,
+    layered,
+    pointer,
+    tooltip,
+    zero_line,
+)
+
 NOISES = {"neighbor": "neighbors of its words", "unigram": "frequent words", "own": "the model's own words"}
-SOLID, DASHED = [1, 0], [5, 3]
 BASELINE = "the chosen mle of the same text, model and training"
 READ = "below zero is better than it. A group without one has no curve."
 WITHOUT_BASELINE = (
@@ -73,8 +85,8 @@ def figures() -> list[Figure]:
 
 def learning_curves() -> Figure:
     """Validation solid, test a dashed horizontal line, as in the paper's figures."""
-    y = _axis("valid", "perplexity", scale={"type": "log", "nice": False})
-    spec = _spec(
+    y = axis("valid", "perplexity", scale={"type": "log", "nice": False})
+    spec = layered(
         [
             {
                 "mark": {"type": "area", "opacity": 0.15, "tooltip": None},
@@ -90,9 +102,9 @@ def learning_curves() -> Figure:
                     "x2": {"value": "width"},
                 },
             },
-            _pointer("epoch", ["group", "epoch", "valid", "test"]),
+            pointer("epoch", ["group", "epoch", "valid", "test"]),
         ],
-        x=_epochs(),
+        x=epochs(),
     )
     spec["layer"][0]["encoding"]["y"] = {**y, "field": "low"}
     caption = (
@@ -104,11 +116,11 @@ def learning_curves() -> Figure:
 
 def learning_differences() -> Figure:
     """The validation loss as a difference to the baseline, where methods can be told apart."""
-    y = _axis("difference", "nats per token, to the baseline")
-    layers: list[Spec] = [_zero(), {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": y}}]
-    layers.append(_pointer("epoch", ["group", "epoch", "difference"]))
+    y = axis("difference", "nats per token, to the baseline")
+    layers: list[Spec] = [zero_line(), {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": y}}]
+    layers.append(pointer("epoch", ["group", "epoch", "difference"]))
     caption = f"Validation loss minus that of the baseline, {BASELINE}: {READ}"
-    spec = _spec(layers, x=_epochs())
+    spec = layered(layers, x=epochs())
     return Figure(
         "learning-differences", "Difference to the baseline", caption, "learning", spec, WITHOUT_BASELINE
     )
@@ -116,22 +128,22 @@ def learning_differences() -> Figure:
 
 def exposure_curves() -> Figure:
     """What the model's own history costs, step by step; gold tokens follow behind the vertical line."""
-    spec = _spec(
+    spec = layered(
         [
             {
                 "mark": {"type": "area", "opacity": 0.15, "tooltip": None},
-                "encoding": {"y": _axis("low", "excess loss, nats"), "y2": {"field": "high"}},
+                "encoding": {"y": axis("low", "excess loss, nats"), "y2": {"field": "high"}},
             },
             {
                 "mark": {"type": "line", "strokeWidth": 2},
-                "encoding": {"y": _axis("excess", "excess loss, nats")},
+                "encoding": {"y": axis("excess", "excess loss, nats")},
             },
             {
                 "mark": {"type": "rule", "strokeDash": [2, 3], "tooltip": None},
                 "transform": [{"filter": "datum.returns"}],
                 "encoding": {"x": {"field": "step", "type": "quantitative"}, "color": {"value": "gray"}},
             },
-            _pointer("step", ["group", "step", "excess", "low", "high"]),
+            pointer("step", ["group", "step", "excess", "low", "high"]),
         ],
         x={
             "field": "step",
@@ -154,14 +166,14 @@ def tradeoff() -> Figure:
         "axis": {"title": "self-BLEU-4 (left is more diverse)"},
         "scale": {"zero": False, "padding": 12},
     }
-    y = _axis("quality", "BLEU-4 (up is closer to gold)", scale={"zero": False, "padding": 12})
+    y = axis("quality", "BLEU-4 (up is closer to gold)", scale={"zero": False, "padding": 12})
     layers: list[Spec] = [
         {
             "mark": {"type": "point", "filled": True, "opacity": 1},
-            "encoding": {"size": _by_kind(170.0, 36.0, 20.0), "fillOpacity": _by_kind(0.95, 0.55, 0.35)},
+            "encoding": {"size": by_kind(170.0, 36.0, 20.0), "fillOpacity": by_kind(0.95, 0.55, 0.35)},
         }
     ]
-    spec = _spec(layers, x=x, y=y, tooltip=_told("group", "seeds", "quality", "diversity"))
+    spec = layered(layers, x=x, y=y, tooltip=tooltip("group", "seeds", "quality", "diversity"))
     spec["encoding"]["color"]["condition"] = {"test": "datum.kind === 'other'", "value": "gray"}
     spec["encoding"]["color"]["legend"] |= {"symbolType": "circle", "symbolFillColor": None}
     caption = (
@@ -173,32 +185,32 @@ def tradeoff() -> Figure:
 
 def decile_curves() -> Figure:
     """The perplexity of each tenth of the training text."""
-    y = _axis("perplexity", "perplexity", scale={"type": "log"})
+    y = axis("perplexity", "perplexity", scale={"type": "log"})
     y["axis"]["values"] = [10**power for power in range(7)]
     layers: list[Spec] = [
         {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": y}},
         {
             "mark": {"type": "circle", "size": 36},
-            "encoding": {"y": y, "tooltip": _told("group", "decile", "perplexity")},
+            "encoding": {"y": y, "tooltip": tooltip("group", "decile", "perplexity")},
         },
     ]
     caption = "Each tenth of the training text by how frequent its words are, on a logarithmic scale."
-    return Figure("deciles", "Perplexity by frequency", caption, "deciles", _spec(layers, x=_deciles()))
+    return Figure("deciles", "Perplexity by frequency", caption, "deciles", layered(layers, x=deciles()))
 
 
 def decile_differences() -> Figure:
     """The same as a difference to the baseline, where the methods can be told apart."""
-    y = _axis("difference", "nats per token, to the baseline")
+    y = axis("difference", "nats per token, to the baseline")
     layers: list[Spec] = [
-        _zero(),
+        zero_line(),
         {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": y}},
         {
             "mark": {"type": "circle", "size": 36},
-            "encoding": {"y": y, "tooltip": _told("group", "decile", "difference")},
+            "encoding": {"y": y, "tooltip": tooltip("group", "decile", "difference")},
         },
     ]
     caption = f"The same minus the baseline, {BASELINE}: {READ}"
-    spec = _spec(layers, x=_deciles())
+    spec = layered(layers, x=deciles())
     return Figure(
         "decile-differences", "Difference to the baseline", caption, "deciles", spec, WITHOUT_BASELINE
     )
@@ -206,12 +218,12 @@ def decile_differences() -> Figure:
 
 def noise_curves(kind: str, title: str) -> Figure:
     """Perplexity of gold text after histories that were tampered with, in one way."""
-    y = _axis("perplexity", "perplexity", scale={"type": "log", "nice": False})
+    y = axis("perplexity", "perplexity", scale={"type": "log", "nice": False})
     layers: list[Spec] = [
         {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": y}},
         {
             "mark": {"type": "circle", "size": 30},
-            "encoding": {"y": y, "tooltip": _told("group", "percent", "perplexity")},
+            "encoding": {"y": y, "tooltip": tooltip("group", "percent", "perplexity")},
         },
     ]
     x = {
@@ -222,12 +234,12 @@ def noise_curves(kind: str, title: str) -> Figure:
     caption = f"Gold text after a history of which so much became {NOISES[kind]}."
     if kind == "neighbor":
         caption += " Where no vectors were named for it, each run's neighbors are those it was trained with."
-    return Figure(f"noise-{kind}", title, caption, f"noise:{kind}", _spec(layers, x=x))
+    return Figure(f"noise-{kind}", title, caption, f"noise:{kind}", layered(layers, x=x))
 
 
 def trajectory_across() -> Figure:
     """One sentence through training inputs: time runs to the right, a lane for each source."""
-    lane = {"field": "lane", "type": "nominal", "sort": ["gold", "neighbor", "prediction"], "axis": _lanes()}
+    lane = {"field": "lane", "type": "nominal", "sort": ["gold", "neighbor", "prediction"], "axis": lanes()}
     step = {"field": "step", "type": "ordinal", "axis": None}
     spec = _trajectory(step, lane, {"dx": 4, "dy": -7, "angle": -38, "align": "left"})
     return Figure("trajectory", "", "", "trajectory", {**spec, "height": {"step": 76}})
@@ -239,7 +251,7 @@ def trajectory_down() -> Figure:
         "field": "lane",
         "type": "nominal",
         "sort": ["gold", "neighbor", "prediction"],
-        "axis": {**_lanes(), "orient": "top", "labelAngle": 0},
+        "axis": {**lanes(), "orient": "top", "labelAngle": 0},
     }
     step = {"field": "step", "type": "ordinal", "axis": None}
     spec = _trajectory(lane, step, {"dx": 8, "align": "left", "baseline": "middle"})
@@ -267,13 +279,13 @@ def _trajectory(x: Spec, y: Spec, text: Spec) -> Spec:
                 "mark": {"type": "circle", "size": 50},
                 "encoding": {
                     "color": color,
-                    "opacity": _dimmed(),
-                    "tooltip": _told("step", "lane", "word", "gold"),
+                    "opacity": dimmed(),
+                    "tooltip": tooltip("step", "lane", "word", "gold"),
                 },
             },
             {
                 "mark": {"type": "text", "fontSize": 12, "limit": 104, **text},
-                "encoding": {"text": {"field": "word"}, "color": color, "opacity": _dimmed()},
+                "encoding": {"text": {"field": "word"}, "color": color, "opacity": dimmed()},
             },
         ],
     }
@@ -281,7 +293,7 @@ def _trajectory(x: Spec, y: Spec, text: Spec) -> Spec:
 
 def _over_epochs(id: str, title: str, field: str, label: str, caption: str) -> Figure:
     """A rate over the epochs, once as asked and once as it came out; or a single line."""
-    y = _axis(field, label)
+    y = axis(field, label)
     layers: list[Spec] = [
         {"mark": {"type": "line", "strokeWidth": 2, "strokeDash": SOLID}, "encoding": {"y": y}},
     ]
@@ -295,97 +307,5 @@ def _over_epochs(id: str, title: str, field: str, label: str, caption: str) -> F
             }
         )
         told.append(real)
-    layers.append(_pointer("epoch", told, field))
-    return Figure(id, title, caption, f"rates:{field}", _spec(layers, x=_epochs()))
-
-
-def _spec(layers: list[Spec], **encoding: Any) -> Spec:
-    """Layers that share their colors, by group, and the encodings given."""
-    color = {
-        "field": "group",
-        "type": "nominal",
-        "title": None,
-        "legend": {"orient": "top", "symbolType": "stroke", "symbolOpacity": 1, "symbolDash": SOLID},
-    }
-    return {
-        "$schema": SCHEMA,
-        "data": {"name": "rows"},
-        "width": "container",
-        "height": HEIGHT,
-        "autosize": AUTOSIZE,
-        "encoding": {"color": color, **encoding},
-        "layer": layers,
-    }
-
-
-def _pointer(x: str, told: list[str], y: str | None = None) -> Spec:
-    """Points that show under the mouse, nearest first, with the numbers of that step."""
-    name = y or told[2]
-    return {
-        "params": [
-            {
-                "name": "near",
-                "select": {"type": "point", "on": "pointerover", "nearest": True, "clear": "pointerout"},
-            }
-        ],
-        "mark": {"type": "circle", "size": 60},
-        "encoding": {
-            "y": {"field": name, "type": "quantitative"},
-            "opacity": {"condition": {"param": "near", "empty": False, "value": 1}, "value": 0},
-            "tooltip": _told(*told),
-        },
-    }
-
-
-def _told(*names: str) -> list[Spec]:
-    """A tooltip of fields; numbers with four digits that matter."""
-    texts = {"group", "lane", "word", "gold", "kind", "seeds"}
-    whole = {"epoch", "step", "decile", "percent"}
-    return [
-        {"field": name}
-        if name in texts | whole
-        else {"field": name, "type": "quantitative", "format": ".4~g"}
-        for name in names
-    ]
-
-
-def _axis(field: str, title: str, **more: Any) -> Spec:
-    return {"field": field, "type": "quantitative", "axis": {"title": title}, **more}
-
-
-def _epochs() -> Spec:
-    return {
-        "field": "epoch",
-        "type": "quantitative",
-        "axis": {"title": "epoch", "tickMinStep": 1, "grid": False, "format": "d"},
-    }
-
-
-def _deciles() -> Spec:
-    title = "tenth of the text, rare words to the right"
-    return {"field": "decile", "type": "ordinal", "axis": {"title": title, "labelAngle": 0, "grid": False}}
-
-
-def _by_kind(mean: float, run: float, other: float) -> Spec:
-    """A value for the means, one for their runs, one for the groups that are not chosen."""
-    cases = (("mean", mean), ("run", run))
-    return {
-        "condition": [{"test": f"datum.kind === '{kind}'", "value": value} for kind, value in cases],
-        "value": other,
-    }
-
-
-def _zero() -> Spec:
-    """The line of no difference."""
-    return {
-        "mark": {"type": "rule", "strokeWidth": 1, "tooltip": None},
-        "encoding": {"y": {"datum": 0}, "color": {"value": "gray"}},
-    }
-
-
-def _lanes() -> Spec:
-    return {"title": None, "domain": False, "ticks": False, "grid": True}
-
-
-def _dimmed() -> Spec:
-    return {"condition": {"test": "datum.taken", "value": 1}, "value": 0.4}
+    layers.append(pointer("epoch", told, field))
+    return Figure(id, title, caption, f"rates:{field}", layered(layers, x=epochs()))

@@ -9,7 +9,7 @@ from nnrs.experiments.groups import Group, grouped, names_of
 from nnrs.experiments.store import Result
 from nnrs.files import explained, write_text
 from nnrs.metrics.contrasts import t_interval
-from nnrs.report.figures import SCHEMA, Spec
+from nnrs.report.vega import SCHEMA, Spec
 
 # What is drawn where it was measured, beside the test perplexity itself.
 PANELS = {
