@@ -45,7 +45,7 @@ CASES = [
     Case("640 units, ss", "ptb", 16, {"preset": "medium", "method": "ss", "prediction_rate": "0.2"}, 0.8),
     Case("640 units, mle", "ptb", 64, {"preset": "medium", "method": "mle"}, 0.5),
     Case("1504 units, mle", "ptb", 8, {"preset": "large", "method": "mle"}, 1.8),
-    Case("640 units, highway", "ptb", 15, {"preset": "medium", "model": "highway", "method": "mle"}),
+    Case("640 units, highway, mle", "ptb", 15, {"preset": "medium", "model": "highway", "method": "mle"}),
     Case("640 units, mle", "wikitext-2", 8, {"preset": "medium", "method": "mle"}, 3.0),
 ]
 
@@ -163,7 +163,7 @@ def main() -> None:
         trained[f"{case.corpus}, {case.runs} runs, {case.name}"] = total
         peer, pace = plain[key], flops / train
         print(
-            f"{case.corpus:10s} {case.name:16s} {case.runs:3d} runs: {total:6.3f} s per run and epoch "
+            f"{case.corpus:10s} {case.name:23s} {case.runs:3d} runs: {total:6.3f} s per run and epoch "
             f"(limit {case.limit or 'none'}; validation {valid:.3f}), plain loop {peer:6.2f} s, "
             f"ratio {total / peer:.3f}; {taken / 2**20:,.0f} MiB per run; "
             f"{pace / 1e12:.0f} TFLOP/s, {pace / products:.1%} of that",
