@@ -12,7 +12,7 @@ from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, inputs_under, ll
 from transformers import M2M100Config, M2M100ForConditionalGeneration
 
 import nnrs
-from nnrs.errors import ConfigError
+from nnrs.errors import ConfigError, RunError
 from nnrs.integrations.curriculum import Curriculum, curriculum
 from nnrs.integrations.settings import Settings
 
@@ -254,9 +254,12 @@ def test_after_the_block_the_model_is_as_it_was_even_after_an_error():
     assert not model.lm_head._forward_pre_hooks
 
 
-def test_a_second_curriculum_inside_the_block_of_a_first_is_refused_and_the_first_goes_on():
+@pytest.mark.parametrize("counted", [True, False], ids=["by itself", "by the loop"])
+def test_a_second_curriculum_inside_the_block_of_a_first_is_refused_and_the_first_goes_on(counted):
     model = gpt2().train()
-    with embedded(model) as seen, curriculum(model, table_of(model), steps=2, neighbor_rate=1.0):
+    with embedded(model) as seen, curriculum(model, table_of(model), steps=2, neighbor_rate=1.0) as ours:
+        if not counted:
+            ours.begin_step(0, 2)
         with (
             pytest.raises(ConfigError, match="active on this model already"),
             curriculum(torch.compile(model, backend="eager"), table_of(model), steps=1, neighbor_rate=0.0),
@@ -277,6 +280,18 @@ def test_of_two_curricula_without_a_block_the_newest_acts_alone():
         other(input_ids=IDS, labels=IDS)
     assert torch.equal(seen[0], IDS)
     assert (changed[0][:, 1:] != IDS[:, 1:]).all()  # one of another model is its own
+
+
+def test_a_curriculum_that_another_took_over_from_says_so_also_after_it_has_acted():
+    model = gpt2().train()
+    first, second = (Curriculum(model, table_of(model), Settings(neighbor_rate=0.5)) for _ in range(2))
+    first.attach()
+    model(input_ids=IDS, labels=IDS)
+    first.check_it_acts()
+    second.attach()
+    with pytest.raises(RunError, match="another curriculum has taken the model over"):
+        first.check_it_acts()
+    second.detach()
 
 
 def test_a_model_that_nobody_holds_is_freed_with_the_curriculum_left_on_it():

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -239,7 +240,7 @@ for given in (0.1, "vectors.bin", ["a"] * 99):
 
 
 class Wrapped(nn.Module):
-    """A model of another's, called as that one is."""
+    """A model around another, called as that one is."""
 
     def __init__(self, inner):
         super().__init__()
@@ -247,6 +248,13 @@ class Wrapped(nn.Module):
 
     def forward(self, input_ids, labels=None):
         return self.inner(input_ids=input_ids, labels=labels)
+
+
+class Adapted(Wrapped):
+    """As an adapter is (LoRA's)."""
+
+    def get_base_model(self):
+        return self.inner
 
 
 def test_an_encoder_decoder_within_another_module_is_refused_and_a_causal_model_is_not():
@@ -259,6 +267,29 @@ def test_an_encoder_decoder_within_another_module_is_refused_and_a_causal_model_
     ):
         c.model(IDS, IDS)
     assert (seen[0] != IDS)[:, 1:].all()
+
+
+@pytest.mark.parametrize(
+    "part", [lambda: t5().encoder, lambda: t5().decoder, t5], ids=["encoder", "decoder", "teacher"]
+)
+def test_a_causal_model_may_hold_a_part_of_an_encoder_decoder_or_another_beside_it(part):
+    wrapper = Wrapped(gpt2())
+    wrapper.part = part()
+    assert Curriculum(wrapper, table_of(wrapper.inner), Settings(neighbor_rate=0.1))
+
+
+def test_a_wrapper_with_a_configuration_of_its_own_is_refused_as_one_without():
+    wrapper = Wrapped(t5())
+    wrapper.config = {"learning rate": 1}
+    with pytest.raises(ConfigError, match="Give the curriculum that T5ForConditionalGeneration itself"):
+        Curriculum(wrapper, None, Settings(prediction_rate=0.1))
+
+
+def test_a_model_that_does_not_say_what_it_embeds_is_taken_as_it_is():
+    model = Plain().train()
+    model.get_input_embeddings = lambda: None
+    model.config = SimpleNamespace(is_encoder_decoder=True)  # and has no get_decoder
+    assert Curriculum(model, None, Settings(prediction_rate=0.1, output_layer=model.out))
 
 
 class ByPosition(Plain):
@@ -283,9 +314,12 @@ def test_a_model_that_fills_in_masked_words_is_refused():
         num_attention_heads=1,
     )
     for kind in (BertForMaskedLM, BertForPreTraining):
-        for model in (kind(config), Wrapped(kind(config))):  # an adapter, say, has another name
+        for model in (kind(config), Adapted(kind(config))):
             with pytest.raises(ConfigError, match=f"{kind.__name__} fills in masked words"):
                 Curriculum(model, None, Settings(prediction_rate=0.1))
+    critic = gpt2()
+    critic.critic = BertForMaskedLM(config)  # is not what is trained
+    assert Curriculum(critic, None, Settings(prediction_rate=0.1))
 
 
 def test_data_parallel_is_refused():

@@ -135,8 +135,9 @@ def test_a_checkpoint_made_after_an_error_has_the_state_at_the_error(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:`training_step` returned `None`")
-def test_a_batch_that_the_module_skips_does_not_end_the_run(tmp_path):
-    module = Language(skipped=3)
+@pytest.mark.parametrize("skipped", [0, 3])
+def test_a_batch_that_the_module_skips_does_not_end_the_run(tmp_path, skipped):
+    module = Language(skipped=skipped)
     callback = rising(table_of(module.model))
     fit(tmp_path, callback, module, accumulate_grad_batches=1)
     assert callback.seen[-1][1] == 0.5

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, inputs_under, llama, t5
 from torch import nn
-from transformers import DynamicCache, Gemma2Config, Gemma2ForCausalLM
+from transformers import DynamicCache, Gemma2Config, Gemma2ForCausalLM, GPT2Config
 
 from nnrs.errors import ConfigError, DataError
 from nnrs.integrations import second_pass
@@ -102,6 +102,34 @@ def test_predictions_made_in_pieces_are_those_made_at_once(make, predict, monkey
     assert training == IDS.numel()
 
 
+class Dropping(nn.Module):
+    """A model whose lower part runs twice in a forward, and whose vectors are dropped out after it."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.base_model, self.lm_head, self.drop = model.transformer, model.lm_head, nn.Dropout(0.5)
+
+    def get_input_embeddings(self):
+        return self.base_model.wte
+
+    def get_output_embeddings(self):
+        return self.lm_head
+
+    def forward(self, input_ids, labels=None):
+        first, second = (self.base_model(ids).last_hidden_state for ids in (input_ids, input_ids.roll(1, 1)))
+        return self.lm_head(self.drop(first + 0.5 * second))
+
+
+def test_pieces_are_those_of_one_forward_whatever_it_does_around_its_lower_part(monkeypatch):
+    found = []
+    for at_once in (1 << 27, AT_ONCE * VOCAB):
+        monkeypatch.setattr(second_pass, "LOGITS_AT_ONCE", at_once)
+        torch.manual_seed(3)
+        found.append(inputs_under(Dropping(gpt2(dropout=0.2)), prediction_rate=0.8, predict="greedy")[-2])
+    assert torch.equal(*found)
+    assert (found[0] != IDS).any()
+
+
 def test_what_a_model_does_to_its_logits_is_done_in_every_piece(few_at_once):
     """The cap leaves the logits nearly equal: words are drawn evenly, where uncapped some would never be."""
     ids = IDS[:1].expand(300, -1).contiguous()
@@ -172,10 +200,11 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("ids", [IDS, IDS.T.contiguous()], ids=["wide", "narrow"])
 @pytest.mark.parametrize("hidden", WRONG.values(), ids=WRONG)
-def test_hidden_vectors_that_are_not_those_of_the_inputs_are_refused(hidden):
-    with pytest.raises(ConfigError, match=r"was given hidden vectors .* inputs are \(4, 12\)"):
-        inputs_under(Own(hidden), prediction_rate=0.5)
+def test_hidden_vectors_that_are_not_those_of_the_inputs_are_refused(hidden, ids):
+    with pytest.raises(ConfigError, match=rf"was given hidden vectors .* inputs are \({len(ids)}, "):
+        inputs_under(Own(hidden), ids=ids, prediction_rate=0.5)
 
 
 GIVEN = {
@@ -195,7 +224,10 @@ def test_logits_are_found_in_whatever_a_model_gives_back(give):
     assert torch.equal(seen[1][:, 1:], said[:, :-1])
 
 
-@pytest.mark.parametrize("give", [lambda logits: None, lambda logits: logits.mean(), lambda logits: {}])
+@pytest.mark.parametrize(
+    "give",
+    [lambda logits: None, lambda logits: logits.mean(), lambda logits: {}, lambda logits: logits[:, :-1]],
+)
 def test_an_output_without_logits_is_refused(give):
     with pytest.raises(ConfigError, match="no logits were found in the model's output"):
         inputs_under(Own(give=give), prediction_rate=0.5)
@@ -208,15 +240,22 @@ def test_no_prediction_is_an_id_that_the_model_does_not_embed():
     assert inputs_under(model, prediction_rate=1.0)[1].max() < VOCAB
 
 
-def test_no_prediction_stands_for_an_image():
+@pytest.mark.parametrize("within", [False, True], ids=["of the model", "of a part"])
+def test_no_prediction_stands_for_an_image(within):
     """As many of these ids are read as there are features of images: one more, and the model would fail."""
     model = gpt2()
-    model.config.image_token_id = 7
+    model.config.vision_config = GPT2Config()
+    named = model.config.vision_config if within else model.config
+    named.image_token_id, named.video_token_id, named.audio_token_id = (
+        7,
+        VOCAB,
+        -200,
+    )  # the last two are no words
     with torch.no_grad():
         model.lm_head.weight[7] = 0
         model.transformer.wte.weight[7] = 50 * model.transformer.ln_f.weight
     assert not (inputs_under(model, prediction_rate=1.0)[1][:, 1:] == 7).any()
-    del model.config.image_token_id
+    del named.image_token_id
     model.transformer.ln_f.bias.data.fill_(1.0)
     assert (inputs_under(model, prediction_rate=1.0)[1][:, 1:] == 7).all()
 

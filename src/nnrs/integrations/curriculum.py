@@ -73,7 +73,7 @@ class Curriculum:
         self._counts = torch.zeros(3, dtype=torch.int64)
         self.step, self.steps, self.accumulation = 0, 1, 0
         self.micro_step = 0  # forwards seen in this step
-        self._acted = False
+        self._acted = self._in_block = False
         self._idle = NOT_CALLED  # why it did not yet
 
     @property
@@ -108,10 +108,15 @@ class Curriculum:
         With an `accumulation` the curriculum goes on by itself, a step every so many training forwards.
         """
         self.step, self.steps, self.accumulation, self.micro_step = step, steps, accumulation, 0
+        self._idle = NOT_CALLED
 
-    def check_it_acts(self) -> None:
-        """Refuse to go on after a first step in which no input could be replaced: none ever would be."""
-        if not self._acted or not self._hook:
+    def check_it_acts(self, *, may_skip: bool = False) -> None:
+        """Refuse to go on after a first step in which no input could be replaced: none ever would be.
+
+        Where steps `may_skip` the model, one in which it is not called tells nothing.
+        """
+        idle = not self._acted and not (may_skip and self._idle == NOT_CALLED)
+        if idle or not self._hook:
             raise RunError(
                 f"in a training step no input was replaced: {self._idle if self._hook else TAKEN_OVER}"
             )
@@ -151,7 +156,7 @@ class Curriculum:
         A `with` block always takes its hook along when it is left, so one that is there is in use: two would be mixed
         up. A trainer's callback hears nothing of an interruption: what it left behind goes.
         """
-        if self.accumulation:
+        if self._in_block:
             raise ConfigError(
                 "a curriculum is active on this model already. Leave its `with` block before another begins."
             )
@@ -237,6 +242,7 @@ def curriculum(
     ours = Curriculum(model, table, Settings.named(settings))
     ours.begin_step(0, steps, accumulation)
     ours.attach()
+    ours._in_block = True
     try:
         yield ours
         ours.check_it_acts()

@@ -1,10 +1,12 @@
 """The curriculum inside transformers' `Trainer`, causal and sequence to sequence: one callback (extra `hf`)."""
 
+import inspect
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -30,6 +32,7 @@ except ImportError:
 # Under this name the state travels in the trainer's own trainer_state.json. A callback that declares itself
 # exportable would be made anew from JSON on request, and a neighbor table is no JSON.
 STATE = "nnrs.curriculum"
+TRAIN = inspect.unwrap(Trainer.train).__code__
 
 
 class InputCurriculum(TrainerCallback):
@@ -59,7 +62,7 @@ class InputCurriculum(TrainerCallback):
         self._detach()  # of a run that ended in an error
         self._run = state  # a new one for each training
         model: nn.Module = kwargs["model"]
-        self.curriculum = Curriculum(model, self.table, self.settings, _compiler(), _running())
+        self.curriculum = Curriculum(model, self.table, self.settings, _compiler(), _running(state))
         self._evaluated = set()
         kept = _states(state).get(STATE)
         if state.global_step > 0 and kept:
@@ -137,24 +140,26 @@ class InputCurriculum(TrainerCallback):
         self.curriculum = None
 
 
-def _running() -> Callable[[], bool]:
-    """Whether the call of `train` that this is called in is still under way.
+def _running(state: TrainerState) -> Callable[[], bool]:
+    """Whether the training of this state, under way as this is called, still is.
 
     Callbacks do not hear of an interruption. Its hook must not outlive it all the same, or a plain run that follows
-    would be trained on replaced inputs; so a forward looks for that call among its callers.
+    would be trained on replaced inputs; so a forward looks for that training among its callers. (Only `train`'s own
+    frame is looked into: before Python 3.13 a frame that was keeps what it held until its function returns.)
     """
-    methods = [(frame, frame.f_locals.get("self")) for frame in _callers(sys._getframe())]
-    trainer = next((owner for _, owner in methods if isinstance(owner, Trainer)), None)
-    if trainer is None:
+    if not _is_called_in(state):
         return lambda: True  # who calls back is none of transformers' trainers
-    *_, train = (frame for frame, owner in methods if owner is trainer)
-    return lambda: any(frame is train for frame in _callers(sys._getframe()))
+    thread = get_ident()  # in another one, the callers are not to be seen
+    return lambda: get_ident() != thread or _is_called_in(state)
 
 
-def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+def _is_called_in(state: TrainerState) -> bool:
+    frame: FrameType | None = sys._getframe()
     while frame:
-        yield frame
+        if frame.f_code is TRAIN and frame.f_locals["self"].state is state:
+            return True
         frame = frame.f_back
+    return False
 
 
 def _compiler() -> Compiler | None:

@@ -20,6 +20,9 @@ except ImportError:
     ) from None
 
 
+SKIPPED = 20  # batches without a call of the model, at the most, before there is one
+
+
 class InputCurriculum(Callback):
     """Replaces training inputs of a module's language model; the settings are those of `Settings`.
 
@@ -79,9 +82,9 @@ class InputCurriculum(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """See that the batch was one of ours."""
+        """See that the batch was one of ours; a module may skip some."""
         if self.curriculum:
-            self.curriculum.check_it_acts()
+            self.curriculum.check_it_acts(may_skip=batch_idx < SKIPPED)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Move the temperature; Lightning's trial of the validation loop comes before there is one."""

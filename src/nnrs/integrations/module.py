@@ -63,10 +63,10 @@ def fitted(table: NeighborTable, model: nn.Module) -> NeighborTable:
 def embedded_ids(model: nn.Module) -> int | None:
     """How many ids the model (its decoder, if it has one) embeds, where it says so."""
     owner: Any = model
-    if is_encoder_decoder(model):
+    if is_encoder_decoder(model) and hasattr(model, "get_decoder"):
         owner = owner.get_decoder()
-    find = getattr(owner, "get_input_embeddings", None)
-    layer: Any = find() if find else nn.Module()  # an adapter (LoRA's) holds the layer that knows
+    find = getattr(owner, "get_input_embeddings", nn.Module)
+    layer: Any = find() or nn.Module()  # an adapter (LoRA's) holds the layer that knows
     known = [part.num_embeddings for part in layer.modules() if hasattr(part, "num_embeddings")]
     weight = getattr(layer, "weight", None)
     return int(known[0]) if known else None if weight is None else len(weight)
@@ -74,20 +74,25 @@ def embedded_ids(model: nn.Module) -> int | None:
 
 def check_kind(model: nn.Module) -> None:
     """Refuse what a curriculum cannot serve: models that fill in masked words, encoder-decoders within others."""
-    for part in model.modules():
-        name = type(part).__name__
-        if name.endswith(("ForMaskedLM", "ForPreTraining")):
-            raise ConfigError(
-                f"{name} fills in masked words and never reads its own: "
-                "a curriculum is for causal and encoder-decoder models."
-            )
-    if getattr(model, "config", None) is None:
-        inner = next((part for part in model.modules() if is_encoder_decoder(part)), None)
-        if inner is not None:
-            raise ConfigError(
-                f"{type(model).__name__} holds an encoder-decoder and does not show its decoder's inputs. "
-                f"Give the curriculum that {type(inner).__name__} itself."
-            )
+    adapted: Any = model
+    name = type(adapted.get_base_model() if hasattr(model, "get_base_model") else model).__name__
+    if name.lower().endswith(("formaskedlm", "bertforpretraining")):
+        raise ConfigError(
+            f"{name} fills in masked words and never reads its own: "
+            "a curriculum is for causal and encoder-decoder models."
+        )
+    writers = [part for part in model.modules() if _writes(part)]
+    if writers and model not in writers and all(is_encoder_decoder(part) for part in writers):
+        raise ConfigError(
+            f"{type(model).__name__} holds an encoder-decoder and does not show its decoder's inputs. "
+            f"Give the curriculum that {type(writers[0]).__name__} itself."
+        )
+
+
+def _writes(part: Any) -> bool:
+    """Whether a part is a language model, with an output layer, and not the encoder or decoder of one."""
+    find = getattr(part, "get_output_embeddings", None)
+    return find is not None and find() is not None
 
 
 def output_layer(model: nn.Module, given: nn.Module | None) -> nn.Module:

@@ -57,8 +57,7 @@ class SecondPass:
         The model's own forward runs on the argument `name` with neighbors in place (one parallel pass). Its output
         layer is handed the hidden vectors before the chosen positions and no others, and whatever the model does to
         its logits afterwards (caps, scales) is done to these. Random numbers of torch are put back: the training pass
-        draws the dropout masks it would have drawn alone, and in eager mode this pass has had the same below its
-        output layer.
+        draws the dropout masks it would have drawn alone, and in eager mode this pass has had the same.
         """
         inputs = choice.inputs(choice.gold)
         positions = positions_of(choice.takes_prediction, choice.prediction_capacity)
@@ -74,9 +73,10 @@ class SecondPass:
             arguments["use_cache"] = False
         size = self._piece() or max(1, len(positions))
         cuda = [inputs.device] if inputs.is_cuda else []
-        with torch.random.fork_rng(devices=cuda), self._backbone_once(again=len(positions) > size):
+        remembered = Remembered(inputs.device) if len(positions) > size else None
+        with torch.random.fork_rng(devices=cuda), self._backbone_once(remembered):
             tokens = [
-                self._tokens(arguments, rows - 1, inputs.shape, drawn)
+                self._tokens(arguments, rows - 1, inputs.shape, drawn, remembered)
                 for rows, drawn in zip(positions.split(size), uniform.split(size), strict=True)
             ]
         torch.clear_autocast_cache()  # casts of weights made without gradient serve again before pytorch#165068
@@ -99,8 +99,11 @@ class SecondPass:
         rows: Int[Tensor, " n"],
         shape: torch.Size,
         uniform: Float[Tensor, " n"],
+        remembered: "Remembered | None",
     ) -> Int[Tensor, " n"]:
         """What the model says after some of the flat rows of inputs of this shape."""
+        if remembered:
+            remembered.rewind()
         with _only_rows(self.layer, rows, shape) as seen:
             outputs = self.model.forward(**arguments)
         if not seen:
@@ -109,20 +112,20 @@ class SecondPass:
                 "Pass output_layer=, the module that turns hidden vectors into logits."
             )
         logits = _logits(outputs, len(rows))[:, : self.vocab_size]
-        if self._placeholders:
+        if placeholders := [number for number in self._placeholders if number < logits.shape[1]]:
             logits = logits.clone()
-            logits[:, self._placeholders] = -torch.inf
+            logits[:, placeholders] = -torch.inf
         return _chosen(logits, uniform, self.predict)
 
     @contextmanager
-    def _backbone_once(self, *, again: bool) -> Iterator[None]:
-        """Have the backbone run compiled, if the training forward is; `again`: only at the first of many calls."""
+    def _backbone_once(self, remembered: "Remembered | None") -> Iterator[None]:
+        """Have the backbone run compiled, if the training forward is, and only for the first of several pieces."""
         forward = self._compiled
-        if self.backbone is None or (forward is None and not again):
+        if self.backbone is None or (forward is None and remembered is None):
             yield
             return
         forward = forward or self.backbone.forward
-        with _with_forward(self.backbone, _once(forward) if again else forward):
+        with _with_forward(self.backbone, remembered.calls_of(forward) if remembered else forward):
             yield
 
     @cached_property
@@ -139,16 +142,36 @@ class SecondPass:
         return compiler(lambda *args, **kwargs: forward(*args, **kwargs))
 
 
-def _once(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that computes at its first call, and gives back the same at every other."""
-    given: list[Any] = []
+class Remembered:
+    """What a function gave back, call by call, and where torch's random numbers stood then: for another round."""
 
-    def repeat(*args: Any, **kwargs: Any) -> Any:
-        if not given:
-            given.append(forward(*args, **kwargs))
-        return given[0]
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device if device.type == "cuda" else None
+        self._given: list[tuple[Any, list[Tensor]]] = []
+        self._place = 0
 
-    return repeat
+    def rewind(self) -> None:
+        """Begin a round."""
+        self._place = 0
+
+    def calls_of(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, which computes in the first round alone."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._place == len(self._given):
+                self._given.append((forward(*args, **kwargs), self._generators()))
+            output, generators = self._given[self._place]
+            self._place += 1
+            torch.set_rng_state(generators[0])
+            if self._cuda:
+                torch.cuda.set_rng_state(generators[1], self._cuda)
+            return output
+
+        return call
+
+    def _generators(self) -> list[Tensor]:
+        cuda = [torch.cuda.get_rng_state(self._cuda)] if self._cuda else []
+        return [torch.get_rng_state(), *cuda]
 
 
 @contextmanager
@@ -223,6 +246,11 @@ def _logits(outputs: Any, rows: int) -> Float[Tensor, "n vocab"]:
 
 
 def _placeholders(config: Any) -> list[int]:
-    """The ids that a configuration names as an image's, a video's or a sound's."""
-    named = vars(config).items() if hasattr(config, "__dict__") else ()
-    return sorted({value for name, value in named if PLACEHOLDER.fullmatch(name) and isinstance(value, int)})
+    """The ids that a configuration, or one within it, names as an image's, a video's or a sound's."""
+    found: set[int] = set()
+    for name, value in vars(config).items() if hasattr(config, "__dict__") else ():
+        if isinstance(value, int) and value >= 0 and PLACEHOLDER.fullmatch(name):
+            found.add(value)
+        elif name.endswith("_config"):
+            found.update(_placeholders(value))
+    return sorted(found)
