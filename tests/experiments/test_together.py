@@ -141,7 +141,7 @@ def test_a_finished_run_is_only_reported(text, tmp_path, monkeypatch):
     finish(begin(seeds(text, 1, 2), tmp_path / "runs"))
     before = [files(tmp_path / "runs" / name) for name in ("seed-1", "seed-2")]
     again = resume_together(tmp_path / "runs", CPU, previous=True)  # which is for the unfinished ones
-    monkeypatch.setattr(type(again[0]), "perplexity", None)  # nothing is scored anew
+    monkeypatch.setattr(type(again[0]), "losses", None)  # nothing is scored anew
     assert [outcome.summary for outcome in finish(again)] == [run.directory.summary() for run in again]
     assert [files(tmp_path / "runs" / name) for name in ("seed-1", "seed-2")] == before
 

@@ -13,11 +13,10 @@ import torch
 from tests.experiments.small_runs import CPU, WINDOWS, begin, config, files, finish, ruin, seeds
 
 from nnrs.errors import DivergenceError, RunError
-from nnrs.evaluation.evaluate import scoring_windows
+from nnrs.evaluation.evaluate import scoring_windows, text_perplexity
 from nnrs.experiments import together
+from nnrs.experiments.load import load
 from nnrs.experiments.run import start
-from nnrs.experiments.scoring import evaluate_run
-from nnrs.experiments.subject import Request
 from nnrs.experiments.together import resume_together
 from nnrs.metrics.perplexity import Perplexity
 from nnrs.run_directory import RunDirectory
@@ -67,18 +66,18 @@ class FleetInStep:
                 self.take_memory(f"epoch {trainer.live.position.epoch} of {trainer.seed} ended")
         return True
 
-    def perplexities(self, windows):
+    def losses(self, windows):
         self.take_memory("scored")
         self.scored.append(windows.num_tokens)
-        values = []
+        found = []
         for trainer in self.trainers:
-            metric, state = Perplexity(), None
+            parts, state = [], None
             for window in windows:
                 with torch.no_grad():
                     logits, state = trainer.model(window.inputs, state)
-                metric.update(logits, window.targets)
-            values.append(metric.compute())
-        return values
+                parts.append(Perplexity().update(logits, window.targets)[0])
+            found.append(torch.cat(parts))
+        return found
 
 
 @pytest.fixture
@@ -131,9 +130,10 @@ def test_the_scores_are_those_of_the_best_epoch(batched, text, tmp_path, fleets,
     for outcome in finish(runs):
         path = outcome.run.directory.path
         assert outcome.summary["best_epoch"] == 0
-        valid, test = evaluate_run(path, CPU, Request(splits=("valid", "test")))
-        assert valid.value == outcome.summary["valid_perplexity"]
-        assert test.value == outcome.summary["test_perplexity"]
+        text, loaded = outcome.run.parts.text, load(path)
+        for split in ("valid", "test"):
+            score = text_perplexity(loaded.model, text.ids[split], eos_id=text.vocabulary.eos_id).compute()
+            assert outcome.summary[f"{split}_perplexity"] == pytest.approx(score, rel=1e-12)
 
 
 def test_a_fleet_validates_on_the_windows_of_the_plain_loop(text, tmp_path, fleets, monkeypatch):

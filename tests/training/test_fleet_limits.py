@@ -24,7 +24,7 @@ from tests.training.fleet_cases import (
 
 from nnrs.batches import Windows
 from nnrs.errors import ConfigError, DivergenceError
-from nnrs.evaluation.evaluate import text_perplexity
+from nnrs.evaluation.evaluate import text_nats
 from nnrs.models import ModelConfig, build_model
 from nnrs.seeding import Random, Stream
 from nnrs.training import fleet as fleet_module
@@ -107,15 +107,16 @@ def test_a_run_whose_last_step_ruined_it_fails_at_validation(device):
     ids=str,
 )
 @pytest.mark.filterwarnings("ignore:RNN module weights")  # which cuDNN reads from the fleet's memory here
-def test_a_text_has_the_perplexity_that_evaluation_gives_it(names, streams, device):
+def test_every_token_of_a_text_has_the_loss_that_evaluation_gives_it(names, streams, device):
     trainers = [make_trainer(name, device) for name in names]
     ids = text(TINY, 5, 2)  # the last window is shorter, or the last rows are
     windows = Windows(ids, batch_size=streams, length=2, eos_id=0, pad_remainder=True).to(device)
     fleet = Fleet(trainers, valid_windows(device))
     for _ in range(2):
-        scores = [text_perplexity(t.model, ids, eos_id=0, streams=streams).compute() for t in trainers]
-        assert fleet.perplexities(windows) == pytest.approx(scores, rel=CLOSE["rtol"])
-        assert scores[0] != pytest.approx(scores[1], rel=1e-4)
+        expected = [text_nats(t.model, ids, eos_id=0, streams=streams)[0].cpu() for t in trainers]
+        for found, losses in zip(fleet.losses(windows), expected, strict=True):
+            torch.testing.assert_close(found.double(), losses, **CLOSE)
+        assert not torch.allclose(*expected, rtol=1e-4)
         with torch.no_grad():
             trainers[0].model.output_bias[ids[0]] += 1.0  # the model as it stands now
 

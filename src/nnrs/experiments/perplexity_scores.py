@@ -28,14 +28,15 @@ NOISE_STREAMS = 20
 
 def perplexity_scores(subject: Subject, split: str) -> Iterator[Score]:
     """Teacher-forced perplexity, every token scored, in one stream."""
-    nats, metric = subject.own.take(_token_nats, subject, split)
+    nats = subject.own.take(_token_nats, subject, split)
     ends = _intervals(nats, torch.zeros(len(nats), dtype=torch.int64), 1)
-    yield Score("ppl", metric.compute(), subject.signature(split, after=["streams:1"]), ends[0])
+    value = Perplexity(float(nats.sum()), len(nats)).compute()
+    yield Score("ppl", value, subject.signature(split, after=["streams:1"]), ends[0])
 
 
 def decile_scores(subject: Subject, split: str) -> Iterator[Score]:
     """The same apart for the tenths of the training text, from the most frequent words to the rarest."""
-    nats, _ = subject.own.take(_token_nats, subject, split)
+    nats = subject.own.take(_token_nats, subject, split)
     targets = subject.ids(split).long()
     deciles = frequency_deciles(torch.tensor(subject.vocabulary.counts, dtype=torch.float64))
     values = decile_perplexities(nats, targets, deciles).tolist()
@@ -52,9 +53,10 @@ def noise_scores(subject: Subject, split: str) -> Iterator[Score]:
         yield from _noised(subject, split, kind, proposal, temperature, parts)
 
 
-def _token_nats(subject: Subject, split: str) -> tuple[Float[Tensor, " tokens"], Perplexity]:
-    nats, metric = text_nats(subject.loaded.model, subject.ids(split), eos_id=subject.vocabulary.eos_id)
-    return nats.cpu(), metric
+def _token_nats(subject: Subject, split: str) -> Float[Tensor, " tokens"]:
+    if subject.other is None:
+        return subject.losses(split).double()
+    return text_nats(subject.loaded.model, subject.ids(split), eos_id=subject.vocabulary.eos_id)[0].cpu()
 
 
 def _intervals(

@@ -2,11 +2,12 @@
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from nnrs import __version__
@@ -23,6 +24,8 @@ from nnrs.training.events import Callback
 from nnrs.training.group import ALONE, Group
 from nnrs.training.loop import Trainer
 
+SCORED = ("valid", "test")  # the splits that a run is scored on when it ends
+
 
 class Run:
     """A run that is ready to train: made by `start` or `resume`, carried out by `finish` or `finish_together`."""
@@ -35,7 +38,9 @@ class Run:
             model=parts.model,
             policy=parts.policy,
             windows=parts.windows,
-            validate=lambda _: self.perplexity("valid", config.training.valid_streams),
+            validate=lambda model: parts.text.perplexity(
+                model, "valid", config.training.valid_streams
+            ).compute(),
             config=config.training,
             optimizer_config=config.optimizer,
             seed=config.seed,
@@ -115,23 +120,24 @@ class Run:
         self.parts.model.load_state_dict(model_tensors(tensors))
 
     def windows_of(self, split: str, streams: int = 1) -> Windows:
-        """A split as `perplexity` reads it, on the run's device."""
+        """A split as it is scored, on the run's device."""
         text = self.parts.text
         return scoring_windows(text.ids[split], eos_id=text.vocabulary.eos_id, streams=streams).to(
             self.device
         )
 
-    def perplexity(self, split: str, streams: int = 1) -> float:
-        """The perplexity of the model as it stands; reported figures use one stream."""
-        return self.parts.text.perplexity(self.parts.model, split, streams).compute()
+    def losses(self, split: str) -> Float[Tensor, " pieces"]:
+        """What reported figures of the model as it stands are made of."""
+        return self.parts.text.losses(self.parts.model, split)
 
-    def summarise(self, valid_perplexity: float, test_perplexity: float) -> Json:
-        """Write the scores of the best model to summary.json."""
+    def summarise(self, losses: Mapping[str, Tensor]) -> Json:
+        """Write the losses of the best model, so that nobody has to compute them again, and what they make."""
+        self.directory.write_losses(losses)
+        text = self.parts.text
         summary = {
-            "valid_perplexity": valid_perplexity,
-            "test_perplexity": test_perplexity,
+            **{f"{split}_perplexity": text.perplexity_of(losses[split], split) for split in SCORED},
             "best_epoch": self.trainer.live.position.best_epoch,
-            "signature": "|".join(["ppl", "split:test", *self.parts.text.how_scored, self.parts.signature]),
+            "signature": "|".join(["ppl", "split:test", *text.how_scored, self.parts.signature]),
         }
         self.directory.write_summary(summary)
         return summary

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from nnrs.corpus import SPLITS, Corpus, open_corpus
@@ -101,6 +101,11 @@ class Subject:
         if self.other is None:
             return self.text.ids[split]
         return self.own.take(token_ids, self.other, split, self.vocabulary)
+
+    def losses(self, split: str) -> Float[Tensor, " pieces"]:
+        """Of the best model on the run's own text: those that the run left at its end, else computed now."""
+        text, kept = self.text, self.directory.losses(split)
+        return text.losses(self.loaded.model, split) if kept is None else kept
 
     def text_fingerprint(self, split: str) -> str:
         """What tells the text apart; of the run's own it is known without reading it."""

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from jaxtyping import Int
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from nnrs.batches import Windows
 from nnrs.corpus import SPLITS, Corpus, open_corpus
-from nnrs.evaluation.evaluate import text_perplexity
-from nnrs.evaluation.translate import PAIRS, target_perplexity
+from nnrs.evaluation.evaluate import text_nats, text_perplexity
+from nnrs.evaluation.translate import PAIRS, target_nats, target_perplexity
 from nnrs.experiments.config import TRANSLATE, DataConfig
 from nnrs.metrics.perplexity import Perplexity
 from nnrs.models.base import SequenceModel
@@ -57,6 +58,18 @@ class Text:
     def perplexity(self, model: SequenceModel, split: str, streams: int) -> Perplexity:
         """Teacher-forced, every token of a split scored; a text may be read as several streams."""
         return text_perplexity(model, self.ids[split], eos_id=self.vocabulary.eos_id, streams=streams)
+
+    def losses(self, model: SequenceModel, split: str) -> Float[Tensor, " pieces"]:
+        """The loss of every token in nats, in the order of the text, which is read as one stream."""
+        nats, _ = text_nats(model, self.ids[split], eos_id=self.vocabulary.eos_id)
+        return nats.float().cpu()  # which they were made in
+
+    def perplexity_of(self, losses: Float[Tensor, " pieces"], split: str) -> float:
+        """The perplexity that the losses of a split make."""
+        return Perplexity(float(losses.sum(dtype=torch.float64)), self._num_tokens(split)).compute()
+
+    def _num_tokens(self, split: str) -> int:
+        return len(self.ids[split])
 
     @staticmethod
     def read(config: DataConfig) -> "Text":
@@ -113,6 +126,13 @@ class ParallelText(Text):
     def perplexity(self, model: SequenceModel, split: str, streams: int) -> Perplexity:
         """Teacher-forced, every target word scored, given its source; sentences are streams already."""
         return target_perplexity(model, self.pairs(split, PAIRS))
+
+    def losses(self, model: SequenceModel, split: str) -> Float[Tensor, " pieces"]:
+        """The loss of every sentence in nats, in the order of the text, each given its source."""
+        return target_nats(model, self.pairs(split, PAIRS))[0]
+
+    def _num_tokens(self, split: str) -> int:
+        return int(self.targets[split].lengths.sum())
 
     @staticmethod
     def read_pairs(config: DataConfig) -> "ParallelText":

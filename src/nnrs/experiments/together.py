@@ -15,7 +15,7 @@ from nnrs.errors import DivergenceError, RunError
 from nnrs.experiments.config import TRANSLATE, RunConfig
 from nnrs.experiments.load import config_of
 from nnrs.experiments.prepare import Shelf, prepare
-from nnrs.experiments.run import Run, reopened, steps_to_continue
+from nnrs.experiments.run import SCORED, Run, reopened, steps_to_continue
 from nnrs.experiments.writer import Recorder
 from nnrs.run_directory import Json, RunDirectory, folder_at_once
 from nnrs.training.agreement import BATCHED, shared_settings
@@ -215,7 +215,7 @@ def _alone(run: Run) -> Outcome:
     if not run.group.leads:
         return Outcome(run, {})  # the scores are the leader's
     run.load_best()
-    return Outcome(run, run.summarise(run.perplexity("valid"), run.perplexity("test")))
+    return Outcome(run, run.summarise({split: run.losses(split) for split in SCORED}))
 
 
 def _batched(runs: Sequence[Run]) -> list[Outcome]:
@@ -233,7 +233,8 @@ def _batched(runs: Sequence[Run]) -> list[Outcome]:
         return outcomes
     for index in survivors:
         runs[index].load_best()
-    valid, test = (fleet.perplexities(runs[0].windows_of(split)) for split in ("valid", "test"))
+    losses = {split: fleet.losses(runs[0].windows_of(split)) for split in SCORED}
     for index in survivors:
-        outcomes[index] = Outcome(runs[index], runs[index].summarise(valid[index], test[index]))
+        made = {split: rows[index] for split, rows in losses.items()}
+        outcomes[index] = Outcome(runs[index], runs[index].summarise(made))
     return outcomes

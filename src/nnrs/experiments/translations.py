@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from nnrs.errors import ConfigError
 from nnrs.evaluation.generate import Decoding, decoding_of
-from nnrs.evaluation.translate import PAIRS, target_nats, translate
+from nnrs.evaluation.translate import translate
 from nnrs.experiments.config import TRANSLATE
 from nnrs.experiments.generations import Continuations, kept_text
 from nnrs.experiments.load import LoadedRun, config_of
@@ -52,11 +52,11 @@ def check_request(subject: Subject) -> None:
 def translation_perplexity(subject: Subject, split: str) -> Iterator[Score]:
     """Teacher-forced perplexity of the targets given their sources, `<eos>` counted; its interval over sentences."""
     text = _text(subject)
-    nats, metric = target_nats(subject.loaded.model, text.pairs(split, PAIRS))
+    nats = subject.losses(split)
     rows = torch.stack([nats, text.targets[split].lengths.double()], dim=1)
     low, high = bootstrap_interval(rows, lambda means: (means[..., :1] / means[..., 1:]).exp())
     ends = (float(low[0]), float(high[0])) if len(rows) > 1 else None
-    yield Score("ppl", metric.compute(), subject.signature(split), ends)
+    yield Score("ppl", text.perplexity_of(nats, split), subject.signature(split), ends)
 
 
 def translation_bleu(subject: Subject, split: str) -> Iterator[Score]:

@@ -8,10 +8,13 @@ plain loop (`Trainer.fit`) is the way; this module runs there for tests only.
 
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from nnrs.batches import Batches, Windows
 from nnrs.errors import ConfigError, DivergenceError
@@ -23,6 +26,8 @@ from nnrs.training.squad import Squad
 SQUADS = 4  # at most: they overlap, so that one's products hide another's launches
 SMALLEST = 4  # runs in a squad, where there are enough
 ROOM = 0.9  # of the free memory that a fleet may take
+
+Read = TypeVar("Read")
 
 
 class Fleet:
@@ -54,21 +59,21 @@ class Fleet:
                 trainer.close_fit()
         return True
 
-    def perplexities(self, windows: Windows) -> list[float]:
-        """The teacher-forced perplexity of every run's model as it stands, in float32."""
-        nats = self._scored([squad.scorer(windows) for squad in self._squads])
-        return [perplexity_of(nats[run], 1) for run in range(len(self._trainers))]
+    def losses(self, windows: Windows) -> list[Float[Tensor, " tokens"]]:
+        """The teacher-forced loss of every token, of every run's model as it stands, in float32."""
+        found = self._scored([squad.scorer(windows) for squad in self._squads], Scorer.losses)
+        return [found[run] for run in range(len(self._trainers))]
 
-    def _scored(self, scorers: Sequence[Scorer]) -> dict[int, float]:
-        """The loss of every run, from one scorer for each squad; all are queued before the first is waited for."""
+    def _scored(self, scorers: Sequence[Scorer], read: Callable[[Scorer], Iterable[Read]]) -> dict[int, Read]:
+        """What a scorer for each squad says of every run; all are queued before the first is waited for."""
         for squad, scorer in zip(self._squads, scorers, strict=True):
             with squad.streamed():
                 scorer.queue()
-        nats: dict[int, float] = {}
+        found: dict[int, Read] = {}
         for (members, squad), scorer in zip(self._parts(), scorers, strict=True):
             with squad.streamed():
-                nats |= dict(zip(members, scorer.nats_per_token(), strict=True))
-        return nats
+                found |= dict(zip(members, read(scorer), strict=True))
+        return found
 
     def _parts(self) -> Iterator[tuple[list[int], Squad]]:
         return zip(self._members, self._squads, strict=True)
@@ -105,7 +110,7 @@ class Fleet:
 
     def _close_epoch(self, epochs: dict[int, Epoch]) -> None:
         trained = time.perf_counter()
-        nats = self._scored([squad.valid for squad in self._squads])
+        nats = self._scored([squad.valid for squad in self._squads], Scorer.nats_per_token)
         for squad in self._squads:
             squad.settle()
         for run in self._running():

@@ -1,6 +1,7 @@
 """The teacher-forced loss of every run of a batched model on one text."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from nnrs.batches import IGNORED, Windows
@@ -18,30 +19,38 @@ class Scorer:
         self._space = Workspace(model.sizes, batch, self._length, weights.dtype, trains=False)
         self._ids = torch.zeros(2, batch * self._length, dtype=torch.int64, device=model.sizes.device)
         self._space.inputs, self._targets = (part.expand(model.sizes.runs, -1) for part in self._ids)
-        self._total = torch.zeros(model.sizes.runs, dtype=torch.float64, device=model.sizes.device)
+        columns = sum(window.inputs.shape[1] for window in windows)
+        self._losses = torch.zeros(model.sizes.runs, batch, columns, device=model.sizes.device)
         self._replay: Replay | None = None
 
     def queue(self) -> None:
         """Have the text scored with the weights as they are now."""
-        self._total.zero_()
         self._space.forget()
+        first = 0
         for window in self.windows:
-            rows = window.inputs.numel()
+            rows, time = window.inputs.numel(), window.inputs.shape[1]
             self._ids[1].fill_(IGNORED)  # the last window may be shorter
             self._ids[0, :rows] = window.inputs.T.flatten()
             self._ids[1, :rows] = window.targets.T.flatten()
             if self._replay:
                 self._replay(self._score)
-                continue
-            self._score()
-            self._replay = Replay() if self._model.sizes.device.type == "cuda" else None
+            else:
+                self._score()
+                self._replay = Replay() if self._model.sizes.device.type == "cuda" else None
+            made = self._space.losses[:, :rows].view(-1, time, len(window.inputs))
+            self._losses[:, :, first : first + time] = made.transpose(1, 2)
+            first += time
 
     def nats_per_token(self) -> list[float]:
         """What `queue` has asked for, of each run: this waits for the GPU."""
-        return [nats / self.windows.num_tokens for nats in self._total.tolist()]
+        totals: list[float] = self._losses.sum((1, 2), dtype=torch.float64).tolist()
+        return [nats / self.windows.num_tokens for nats in totals]
+
+    def losses(self) -> Float[Tensor, "runs tokens"]:
+        """The same of every token, in the order of the text: rows are consecutive pieces, the last is filled up."""
+        return self._losses.flatten(1)[:, : self.windows.num_tokens].cpu()
 
     def _score(self) -> None:
         self._model.forward(self._space, self._weights, self._length)
         self._model.score(self._space, self._weights, self._targets, self._length)
-        self._total.add_(self._space.losses.sum(1, dtype=torch.float64))
         self._space.carry(self._length)
