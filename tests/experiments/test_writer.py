@@ -24,12 +24,12 @@ def test_jobs_are_done_in_order(background):
 def test_in_the_background_the_caller_goes_on_until_too_much_waits():
     writer, gate, submitted = Writer(background=True), threading.Event(), []
 
-    def submit_three():
+    def submit_more():
         for number in range(WAITING + 1):
             writer.submit(lambda: gate.wait(30))
             submitted.append(number)
 
-    caller = threading.Thread(target=submit_three)
+    caller = threading.Thread(target=submit_more)
     caller.start()
     caller.join(1.0)
     assert submitted == list(range(WAITING))  # and the next one waits
@@ -78,13 +78,14 @@ def test_what_is_written_late_is_the_state_of_the_moment_it_was_saved(tmp_path, 
     at_once = start(config, tmp_path / "at-once", torch.device("cpu"))
     at_once.finish()
     later = start(config, tmp_path / "later", torch.device("cpu"))
-    saver = later._saver = Saver(later.directory, background=True)
+    saver = later.saver = Saver(later.directory, background=True)
     later.trainer.save, later.trainer.save_best = saver.save, saver.save_best
     write, epochs = RunDirectory.write_checkpoint, threading.Semaphore(0)
 
-    def held_back(*given):  # until the next epoch is trained, so that every parameter has moved
+    def held_back(directory, tensors, values):  # until the next epoch is trained: every parameter has moved
         epochs.acquire(timeout=1.0)  # no epoch follows the last
-        write(*given)
+        write(directory, tensors, values)
+        assert len(directory.records("metrics")) == values["epoch"]  # a kill now would miss no line
 
     monkeypatch.setattr(RunDirectory, "write_checkpoint", held_back)
     validate, calls = later.trainer.validate, []

@@ -32,7 +32,7 @@ class Run:
 
     def __init__(self, directory: RunDirectory, parts: Parts, group: Group = ALONE) -> None:
         self.directory, self.parts, self.group = directory, parts, group
-        self._saver = Saver(directory, background=self.device.type == "cuda")
+        self.saver = Saver(directory, background=self.device.type == "cuda")
         config = parts.config
         self.trainer = Trainer(
             model=parts.model,
@@ -46,8 +46,8 @@ class Run:
             seed=config.seed,
             exact=config.policy.unroll == "exact",
             passes=config.policy.passes,
-            save=self._saver.save,
-            save_best=self._saver.save_best,
+            save=self.saver.save,
+            save_best=self.saver.save_best,
             group=group,
         )
 
@@ -149,7 +149,7 @@ class Run:
 
     def wait(self) -> None:
         """Wait until everything that was saved is on disk."""
-        self._saver.wait()
+        self.saver.wait()
 
     def check_agreement(self) -> None:
         """Meet the other processes that train this run, and see that it is the same run at the same step."""

@@ -16,7 +16,6 @@ from nnrs.experiments.config import TRANSLATE, RunConfig
 from nnrs.experiments.load import config_of
 from nnrs.experiments.prepare import Shelf, prepare
 from nnrs.experiments.run import SCORED, Run, reopened, steps_to_continue
-from nnrs.experiments.writer import Recorder
 from nnrs.run_directory import Json, RunDirectory, folder_at_once
 from nnrs.training.agreement import BATCHED, shared_settings
 from nnrs.training.events import Callback
@@ -91,7 +90,7 @@ def finish_together(
         return []
     should_stop = runs[0].group.agreed(should_stop)
     for run, heard in zip(runs, callbacks, strict=True):
-        run.trainer.callbacks = (Recorder(run.directory), *heard) if run.group.leads else ()
+        run.trainer.callbacks = (run.saver, *heard) if run.group.leads else ()
         run.trainer.should_stop = should_stop
     outcomes = {run: Outcome(run, run.directory.summary()) for run in runs if run.finished}
     most = len(runs)

@@ -14,7 +14,7 @@ from nnrs.run_directory import Json, RunDirectory
 from nnrs.training.checkpoint import Live
 from nnrs.training.events import Callback, EpochMetrics, EpochTiming
 
-WAITING = 2  # jobs at most: an epoch's best model and its checkpoint
+WAITING = 3  # jobs at most: an epoch's lines, its best model and its checkpoint
 
 
 class Writer:
@@ -55,18 +55,6 @@ class Writer:
             self._jobs.popleft().result()
 
 
-class Recorder(Callback):
-    """Writes metrics.jsonl and timing.jsonl."""
-
-    def __init__(self, run: RunDirectory) -> None:
-        self._run = run
-
-    def epoch_end(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
-        """One line each."""
-        self._run.append("metrics", metrics.as_dict())
-        self._run.append("timing", asdict(timing))
-
-
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """The state of a run after a step."""
@@ -76,13 +64,23 @@ class Snapshot:
     values: Json
 
 
-class Saver:
-    """Writes the checkpoints and the best models of one run; in the background it goes on before they are on disk."""
+class Saver(Callback):
+    """Writes a run's records, checkpoints and best models; in the background it goes on before they are on disk."""
 
     def __init__(self, directory: RunDirectory, *, background: bool) -> None:
         self._directory, self._background = directory, background
         self._writer = Writer(background=background)
         self._taken: Snapshot | None = None
+
+    def epoch_end(self, metrics: EpochMetrics, timing: EpochTiming) -> None:
+        """A line each of metrics.jsonl and timing.jsonl."""
+        lines = {"metrics": metrics.as_dict(), "timing": asdict(timing)}
+
+        def append() -> None:
+            for name, line in lines.items():
+                self._directory.append(name, line)
+
+        self._writer.submit(append)
 
     def save(self, live: Live) -> None:
         """A checkpoint."""
