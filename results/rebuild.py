@@ -26,7 +26,7 @@ PAGES = {
     "ptb-methods": "Eight methods on PTB, three seeds",
     "multi30k": "Multi30k, German to English, three seeds",
 }
-STUDIES = (*PAGES, "multi30k-dropout", "ptb-large", "synthetic")
+STUDIES = (*PAGES, "multi30k-dropout", "ptb-contrasts", "ptb-large", "synthetic")
 PICTURED = "ptb-methods"  # the study that the README shows
 
 
