@@ -21,6 +21,7 @@ class Stream(enum.IntEnum):
     DROPOUT = 2
     DRAWS = 3
     TEXT = 4
+    WEIGHTS = 5  # which of them are dropped
 
 
 class Random:

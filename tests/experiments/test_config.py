@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nnrs.errors import ConfigError
 from nnrs.experiments.config import RunConfig, read_config, settings_of
-from nnrs.experiments.options import configure
+from nnrs.experiments.options import command_of, configure
 from nnrs.experiments.prepare import choose_device, located
 from nnrs.models.base import PRESETS, ModelConfig
 from nnrs.policies.methods import METHODS
@@ -92,6 +92,16 @@ def test_a_config_survives_the_way_through_json(rate, model, k, seed):
 def test_the_defaults_of_every_method_survive_the_way_through_json(method):
     config = RunConfig.from_dict({"policy": {"method": method}})
     assert RunConfig.from_dict(json.loads(json.dumps(config.as_dict()))) == config
+
+
+def test_dropped_weights_are_spoken_of_where_there_are_any():
+    plain, dropping = configure({"preset": "tiny"}), configure({"preset": "tiny", "weight_dropout": 0.5})
+    assert "weight_dropout" not in plain.as_dict()["model"]  # nor in the fingerprint that is made of it
+    assert "|dropout:0.1|policy" in plain.signature("text", None)
+    assert "|dropout:0.1|weight-dropout:0.5|policy" in dropping.signature("text", None)
+    assert dropping.fingerprint() != plain.fingerprint()
+    assert RunConfig.from_dict(json.loads(json.dumps(dropping.as_dict()))) == dropping
+    assert "--preset tiny --weight-dropout 0.5" in command_of(dropping)
 
 
 def test_no_values_give_the_default_config():

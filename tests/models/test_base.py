@@ -65,6 +65,8 @@ def test_every_preset_is_valid_for_every_kind(kind, preset):
         ({"dropout": -0.1}, r"dropout must be in \[0, 0.99\], got -0.1"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 0.99\], got 1.0"),
         ({"dropout": math.nan}, r"dropout must be in \[0, 0.99\], got nan"),
+        ({"weight_dropout": 1.0}, r"weight_dropout must be in \[0, 0.99\], got 1.0"),
+        ({"kind": "transformer", "weight_dropout": 0.1}, "no recurrent weights to drop"),
         ({"kind": "transformer", "heads": 3}, "multiple of 2 x heads = 6, got 64"),
         ({"kind": "transformer", "units": 20}, "multiple of 2 x heads = 8, got 20"),  # 4 heads of 5: odd
     ],

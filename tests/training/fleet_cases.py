@@ -88,6 +88,12 @@ VARIANTS = {
     "highway gsns": Case("gsns", model=HIGHWAY),
     "highway exact, untied": Case("ss", {"unroll": "exact"}, model={**HIGHWAY, "layers": 1, "tied": False}),
     "highway adamw": Case("nnrs", model=HIGHWAY, optimizer=ADAM),
+    "weights dropped ss-nnrs": Case("ss-nnrs", model={"weight_dropout": 0.5}),
+    "weights dropped alone": Case("mle", model={"dropout": 0.0, "weight_dropout": 0.3}),
+    "weights dropped gru": Case("ss", model={**GRU, "weight_dropout": 0.4}),
+    "weights dropped highway exact": Case(
+        "ss-nnrs", {"unroll": "exact"}, model={**HIGHWAY, "weight_dropout": 0.4}
+    ),
 }
 # These go through the end of an epoch: rates and temperatures change, the text begins anew.
 MOVING = ("ss", "nnrs", "ss-nnrs")
@@ -102,7 +108,7 @@ def fleets():
     """The names of the runs that train together: three of one architecture and optimiser at most."""
     together = {}
     for name, case in CASES.items():
-        shared = {key: value for key, value in case.model.items() if key != "dropout"}
+        shared = {key: value for key, value in case.model.items() if "dropout" not in key}
         together.setdefault(str((shared, case.optimizer, case.epochs)), []).append(name)
     return [names[first : first + 3] for names in together.values() for first in range(0, len(names), 3)]
 

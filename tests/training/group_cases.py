@@ -21,6 +21,7 @@ CASES = {
         "optimizer": "adamw",
         "lr": 0.01,
     },
+    "ss, weights dropped": {"method": "ss", "weight_dropout": 0.4, "lr": 2.0},
     "gsns": {"method": "gsns", "optimizer": "adamw", "lr": 0.01},
     "translate": {"method": "ss-nnrs", "unroll": "exact", "translates": True, "lr": 2.0},
     "targets": {"method": "ss-nnrs", "replace": "targets", "rule": "effective", "lr": 2.0},

@@ -70,6 +70,7 @@ def make_trainer(
     annealing="cosine",
     validate=None,
     lr=None,
+    weight_dropout=0.0,
     **settings,
 ):
     rates = {}
@@ -80,7 +81,7 @@ def make_trainer(
     if METHODS[method].rules:
         settings.setdefault("k", 2)
     policy = PolicyConfig(method=method, **rates, **settings)
-    config = ModelConfig(kind=kind, units=16, dropout=0.2, heads=2, context=8)
+    config = ModelConfig(kind=kind, units=16, dropout=0.2, weight_dropout=weight_dropout, heads=2, context=8)
     heard = Heard()
     trainer = Trainer(
         model=build_model(config, VOCAB, Random(1, Stream.INITIALISATION)),
@@ -173,6 +174,7 @@ CASES = {
     "centroid": {"method": "nnrs", "annealing": "plateau", "draw": "centroid", "lr": 2.0},
     "transformer": {"method": "tprs", "kind": "transformer", "optimizer": "adamw", "lr": 0.01},
     "gru": {"method": "ss", "kind": "gru", "predict": "greedy", "lr": 2.0},
+    "weights dropped": {"method": "ss-nnrs", "weight_dropout": 0.4, "lr": 2.0},
 }
 
 

@@ -62,6 +62,7 @@ def train(
     units: options.Units = None,
     layers: options.Layers = None,
     dropout: options.Dropout = None,
+    weight_dropout: options.WeightDropout = None,
     optimizer: options.Optimizer = None,
     learning_rate: options.LearningRate = None,
     annealing: options.Annealing = None,

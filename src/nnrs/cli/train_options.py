@@ -76,6 +76,9 @@ TransitionWhole = Annotated[
 Units = Annotated[int | None, typer.Option(help="Width of the model, instead of the preset's.")]
 Layers = Annotated[int | None, typer.Option(help="[default: 2]")]
 Dropout = Annotated[float | None, typer.Option(help="Instead of the preset's.")]
+WeightDropout = Annotated[
+    float | None, typer.Option(help="Share of the recurrent weights dropped, too. [default: 0]")
+]
 Optimizer = Annotated[
     str | None, typer.Option(help="sgd or adamw. [default: sgd; transformer, translate: adamw]")
 ]

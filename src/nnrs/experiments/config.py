@@ -88,10 +88,12 @@ class RunConfig:
             look_up(TRANSLATORS, self.model.kind, "translator")
             if self.training.bptt != TrainingConfig().bptt:
                 raise ConfigError("a translation reads whole sentences: leave --bptt out.")
+            if self.model.weight_dropout:
+                raise ConfigError("a translator drops no weights: leave --weight-dropout out.")
 
     def as_dict(self) -> dict[str, Any]:
         """The configuration as plain values; `from_dict` takes it back."""
-        return {**asdict(self), "data": self.data.as_dict()}
+        return {**asdict(self), "data": self.data.as_dict(), "model": self.model.as_dict()}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> "RunConfig":
@@ -116,7 +118,7 @@ class RunConfig:
         parts = [
             self.data.label(corpus),
             f"model:{self.model.label()}",
-            f"dropout:{self.model.dropout:g}",
+            self.model.dropout_label(),
             self.policy.label(),
             *([f"vectors:{vectors}"] if vectors else []),
             f"opt:{rate.name}-{rate.learning_rate:g}-{rate.annealing}",

@@ -43,6 +43,7 @@ SETTINGS = {
     "units": "model.units",
     "layers": "model.layers",
     "dropout": "model.dropout",
+    "weight_dropout": "model.weight_dropout",
     "optimizer": "optimizer.name",
     "learning_rate": "optimizer.learning_rate",
     "annealing": "optimizer.annealing",

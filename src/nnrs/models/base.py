@@ -5,9 +5,10 @@ A model is `embed(ids) -> vectors`, `encode(vectors, state, masks) -> hidden, st
 affair, and so is where the costly output layer is applied.
 """
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ class ModelConfig:
     units: int
     layers: int = 2  # for the highway network: micro-layers within one time step
     dropout: float
+    weight_dropout: float = 0.0  # of the recurrent weights
     tied: bool = True  # the output layer uses the word vectors as its weights
     heads: int = 4  # transformer only
     context: int = 128  # transformer only: past positions that a token can attend to
@@ -49,8 +51,11 @@ class ModelConfig:
         for name in ("units", "layers", "heads", "context"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"model {name} must be at least 1, got {getattr(self, name)}.")
-        if not 0.0 <= self.dropout <= MAX_DROPOUT:
-            raise ConfigError(f"model dropout must be in [0, {MAX_DROPOUT}], got {self.dropout}.")
+        for name in ("dropout", "weight_dropout"):
+            if not 0.0 <= getattr(self, name) <= MAX_DROPOUT:
+                raise ConfigError(f"model {name} must be in [0, {MAX_DROPOUT}], got {getattr(self, name)}.")
+        if self.kind == "transformer" and self.weight_dropout:
+            raise ConfigError("a transformer has no recurrent weights to drop: leave --weight-dropout out.")
         if self.kind == "transformer" and self.units % (2 * self.heads):
             raise ConfigError(
                 f"transformer units must be a multiple of 2 x heads = {2 * self.heads}, got {self.units}. "
@@ -62,9 +67,21 @@ class ModelConfig:
         """The settings of a named size, with single ones replaced."""
         return replace(look_up(PRESETS, preset, "preset"), kind=kind, **overrides)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values; where no weights are dropped, nothing is said of that."""
+        values = asdict(self)
+        if not self.weight_dropout:
+            del values["weight_dropout"]
+        return values
+
     def label(self) -> str:
         """Kind and size as they appear in a result's signature, such as `lstm-2x200`."""
         return f"{self.kind}-{self.layers}x{self.units}"
+
+    def dropout_label(self) -> str:
+        """Likewise what is dropped: `dropout:0.5`, or `dropout:0.5|weight-dropout:0.2`."""
+        weights = f"|weight-dropout:{self.weight_dropout:g}" if self.weight_dropout else ""
+        return f"dropout:{self.dropout:g}{weights}"
 
 
 PRESETS = {
@@ -96,6 +113,25 @@ class SequenceModel(nn.Module, ABC):
         self.output_bias = nn.Parameter(torch.empty(vocab_size))
         if not config.tied:
             self.output_weight = nn.Parameter(torch.empty(vocab_size, config.units))
+        self._dropped: tuple[Tensor, ...] = ()  # recurrent weights in place of its own
+
+    @property
+    def recurrent_weights(self) -> tuple[nn.Parameter, ...]:
+        """The matrices that a state is multiplied by, all of one shape; none where there is no recurrence."""
+        return ()
+
+    def dropped(self, random: Random) -> "SequenceModel":
+        """The same model with a share of its recurrent weights at 0 and the others scaled up, for one window.
+
+        What that learns, this one learns (DropConnect on recurrent weights: Merity et al. 2018, arXiv 1708.02182).
+        """
+        own, rate = self.recurrent_weights, self.config.weight_dropout
+        if not rate:
+            return self
+        masks = random.dropout_mask(len(own), *own[0].shape, rate=rate).unbind()
+        changed = copy.copy(self)  # which shares its parameters
+        changed._dropped = tuple(weight * mask for weight, mask in zip(own, masks, strict=True))
+        return changed
 
     @property
     @abstractmethod

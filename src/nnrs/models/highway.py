@@ -37,6 +37,11 @@ class Highway(SequenceModel):
             proposal.zero_()
             gate.fill_(GATE_BIAS)
 
+    @property
+    def recurrent_weights(self) -> tuple[nn.Parameter, ...]:
+        """One for each micro-layer."""
+        return tuple(layer.get_parameter("weight") for layer in self.layers)
+
     def init_state(self, batch_size: int) -> State:
         """Zeros, (batch, units)."""
         return (self.output_bias.new_zeros(batch_size, self.config.units),)
@@ -46,7 +51,8 @@ class Highway(SequenceModel):
     ) -> tuple[Float[Tensor, "batch time hidden"], State]:
         """The state after each input, with dropout; and the last one, without."""
         projected = self.input(drop(vectors, masks, 0))  # all time steps at once: the loop is left with R s
-        parameters = [(layer.get_parameter("weight"), layer.get_parameter("bias")) for layer in self.layers]
+        biases = [layer.get_parameter("bias") for layer in self.layers]
+        parameters = list(zip(self._dropped or self.recurrent_weights, biases, strict=True))
         (current,) = state
         states = []
         for projection in projected.unbind(1):

@@ -17,6 +17,7 @@ class Cell(ABC):
     """What one kind of recurrent layer computes, with the parameters of every run."""
 
     gates: ClassVar[int]  # vectors that an input is projected to
+    recurrent_name: ClassVar[str]  # of the weights of a state, by its number
     apart: ClassVar[bool] = False  # whether the recurrent part has gradients of its own
 
     def __init__(self, parameters: Parameters) -> None:
@@ -53,25 +54,33 @@ class Cell(ABC):
         torch.bmm(dgates.transpose(1, 2), given, out=held.of(held.gradients, name))
         torch.bmm(dgates, held.of(held.rounded, name), out=d)
 
-    def _recurrent_gradients(self, weight: str, bias: str, dgates: Tensor, before: Tensor) -> None:
+    def recurrent(self, buffer: Tensor, state: int) -> Tensor:
+        """The recurrent weights of a state, of every run, in one of the parameters' buffers."""
+        return self.parameters.of(buffer, self.recurrent_name.format(state))
+
+    def _used(self, space: Workspace, weights: Tensor, state: int) -> Tensor:
+        """The same as a window uses them."""
+        return space.recurrent[state] if space.recurrent else self.recurrent(weights, state)
+
+    def _recurrent_gradients(self, state: int, bias: str, dgates: Tensor, before: Tensor) -> None:
         held, rows = self.parameters, dgates.shape[1]
-        torch.bmm(dgates.transpose(1, 2), before[:, :rows], out=held.of(held.gradients, weight))
+        torch.bmm(dgates.transpose(1, 2), before[:, :rows], out=self.recurrent(held.gradients, state))
         held.of(held.gradients, bias).copy_(dgates.sum(1))
 
 
 class Stacked(Cell):
     """A stack of layers as torch has them, with two biases each."""
 
-    def _weights(self, weights: Tensor, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+    recurrent_name = "layers.{}.weight_hh_l0"
+
+    def _weights(self, space: Workspace, weights: Tensor, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """The recurrent weights, and both biases in float32."""
         values = self.parameters.values
-        places = (weights, "weight_hh"), (values, "bias_ih"), (values, "bias_hh")
-        w_rec, b_in, b_rec = (self.parameters.of(buffer, _name(layer, part)) for buffer, part in places)
-        return w_rec, b_in, b_rec
+        b_in, b_rec = (self.parameters.of(values, _name(layer, part)) for part in ("bias_ih", "bias_hh"))
+        return self._used(space, weights, layer), b_in, b_rec
 
     def _gradients(self, space: Workspace, layer: int, dgates: Tensor, drecurrent: Tensor, d: Tensor) -> None:
-        weight, bias = _name(layer, "weight_hh"), _name(layer, "bias_hh")
-        self._recurrent_gradients(weight, bias, drecurrent, space.hidden[layer])
+        self._recurrent_gradients(layer, _name(layer, "bias_hh"), drecurrent, space.hidden[layer])
         gradients = self.parameters.gradients
         self.parameters.of(gradients, _name(layer, "bias_ih")).copy_(dgates.sum(1))
         self._project_backward(space, _name(layer, "weight_ih"), layer, dgates, d)
@@ -86,14 +95,14 @@ class LSTMCell(Stacked):
         """Run a layer on its inputs."""
         gates = self._project(space, weights, _name(layer, "weight_ih"), layer, given, time)
         hidden, cell = space.hidden[layer], space.cell[layer]
-        held = self._weights(weights, layer)
+        held = self._weights(space, weights, layer)
         lstm_forward(gates, hidden, cell, *held, batch=space.batch, time=time, keep=space.trains)
         return hidden
 
     def backward(self, space: Workspace, layer: int, d: Tensor, time: int) -> None:
         """From the gradient of a layer's outputs to those of its parameters and inputs."""
         dgates, cell = space.gates[layer][:, : space.batch * time], space.cell[layer]
-        w_rec, _, _ = self._weights(self.parameters.rounded, layer)
+        w_rec, _, _ = self._weights(space, self.parameters.rounded, layer)
         lstm_backward(dgates, cell, d, space.carried_gradient, w_rec, batch=space.batch, time=time)
         self._gradients(space, layer, dgates, dgates, d)
 
@@ -119,7 +128,7 @@ class GRUCell(Stacked):
             space.cell[layer],
             space.extra[layer if space.trains else 0],
         )
-        held = self._weights(weights, layer)
+        held = self._weights(space, weights, layer)
         gru_forward(gates, extra, hidden, cell, *held, batch=space.batch, time=time, keep=space.trains)
         return hidden
 
@@ -127,7 +136,7 @@ class GRUCell(Stacked):
         """From the gradient of a layer's outputs to those of its parameters and inputs."""
         rows, cell = space.batch * time, space.cell[layer]
         dgates, drecurrent = space.gates[layer][:, :rows], space.extra[layer][:, :rows]
-        w_rec, _, _ = self._weights(self.parameters.rounded, layer)
+        w_rec, _, _ = self._weights(space, self.parameters.rounded, layer)
         carried = space.carried_gradient
         gru_backward(dgates, drecurrent, cell, d, carried, w_rec, batch=space.batch, time=time)
         self._gradients(space, layer, dgates, drecurrent, d)
@@ -137,6 +146,7 @@ class HighwayCell(Cell):
     """One layer, whose micro-layers each propose h and take the share t of it; the state is (s,)."""
 
     gates = 2
+    recurrent_name = "layers.{}.weight"
 
     def forward(self, space: Workspace, weights: Tensor, layer: int, given: Tensor, time: int) -> Tensor:
         """Run the network on its inputs."""
@@ -152,8 +162,7 @@ class HighwayCell(Cell):
         dgates = [gates[:, : batch * time] for gates in space.gates]
         highway_backward(dgates, space.cell, d, space.carried_gradient, weights, batch=batch, time=time)
         for depth, before in enumerate(states_before(space.hidden, batch)):
-            names = f"layers.{depth}.weight", f"layers.{depth}.bias"
-            self._recurrent_gradients(*names, dgates[depth], before)
+            self._recurrent_gradients(depth, f"layers.{depth}.bias", dgates[depth], before)
         self._project_backward(space, "input.weight", layer, dgates[0], d)
 
     def state(self, space: Workspace) -> list[Tensor]:
@@ -161,7 +170,7 @@ class HighwayCell(Cell):
         return space.cell[-1:]
 
     def _weights(self, space: Workspace, weights: Tensor) -> list[Tensor]:
-        return [self.parameters.of(weights, f"layers.{depth}.weight") for depth in range(space.sizes.states)]
+        return [self._used(space, weights, depth) for depth in range(space.sizes.states)]
 
     def _biases(self, space: Workspace) -> list[Tensor]:
         values = self.parameters.values

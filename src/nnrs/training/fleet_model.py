@@ -88,6 +88,18 @@ class FleetModel:
                 )
                 copy_rows(layer_input, hidden, None, dropout, place=layer + 1, batch=batch, time=time)
 
+    def drop_weights(self, space: Workspace, dropout: Dropout) -> None:
+        """Make the recurrent weights that the coming passes use of those that are learned."""
+        for state, dropped in enumerate(space.recurrent):
+            learned = self.cell.recurrent(self.parameters.rounded, state)
+            copy_rows(dropped, learned, None, dropout, place=state, time=learned.shape[1])
+
+    def drop_gradients(self, space: Workspace, dropout: Dropout) -> None:
+        """From the gradients of the weights that were used to those of the learned ones."""
+        for state in range(len(space.recurrent)):
+            gradient = self.cell.recurrent(self.parameters.gradients, state)
+            copy_rows(gradient, gradient, None, dropout, place=state, time=gradient.shape[1])
+
     def score(
         self,
         space: Workspace,

@@ -40,6 +40,9 @@ class Workspace:
     losses: Tensor = field(init=False)
     gradient: Tensor = field(init=False)  # of the rows on their way down; where it trains
     carried_gradient: Tensor = field(init=False)  # of the state, on its way back in time; where it trains
+    recurrent: list[Tensor] = field(
+        default_factory=list
+    )  # weights in place of the model's, where some are dropped
 
     def __post_init__(self) -> None:
         sizes, rows = self.sizes, self.batch * self.time

@@ -199,10 +199,11 @@ class Trainer:
         choice = self.policy.choose(window, rates, Random(self.seed, Stream.DRAWS, step, device=device))
         dropout = Random(self.seed, Stream.DROPOUT, step, device=device)
         masks, rows = self.model.draw_masks(batch, span, dropout), self.group.rows(batch)
+        model = self.model.dropped(Random(self.seed, Stream.WEIGHTS, step, device=device))
         with self._autocast():
             carry = live.carry or Carry(self.model.first_state(window, dropout, rows))
             unrolled = unroll(
-                self.model,
+                model,
                 self.policy,
                 choice.of_rows(rows),
                 carry,
@@ -211,7 +212,7 @@ class Trainer:
                 exact=self.exact,
                 passes=self.passes,
             )
-            loss = window_loss(self.model, unrolled.hidden, unrolled.choice.targets)
+            loss = window_loss(model, unrolled.hidden, unrolled.choice.targets)
         if self.group.size > 1:  # the mean over all rows is a sum of shares
             loss = loss * (window.scored[rows].sum() / window.num_tokens)
         live.optimizer.zero_grad(set_to_none=True)

@@ -52,6 +52,7 @@ class Squad:
         self._inputs = FleetInputs(policies, seeds, config.batch_size, config.bptt)
         self.valid = Scorer(self._model, valid, self._model.parameters.rounded)
         self._make_dropout(config.batch_size * config.bptt)
+        self._make_weight_dropout()
         self._make_counters()
         self._adopt()
         self._replays: dict[str, Replay] | None = None  # made after a first window as it is
@@ -64,15 +65,34 @@ class Squad:
         self._catch_up()
 
     def _make_dropout(self, rows: int) -> None:
-        numbers = self.trainers[0].model.dropout_places * rows * self._model.sizes.units
-        shape = len(self.trainers), -(-numbers // 4)
-        self._mask_words = torch.zeros(shape, dtype=torch.int64, device=self._device)
-        cuts = [dropout_threshold(trainer.model.config.dropout) for trainer in self.trainers]
-        self._dropout = Dropout(
-            self._mask_words.view(torch.int16),
-            torch.tensor([threshold for threshold, _ in cuts], dtype=torch.int32, device=self._device),
-            torch.tensor([scale for _, scale in cuts], device=self._device),
+        places, units = self.trainers[0].model.dropout_places, self._model.sizes.units
+        self._mask_words = self._words(places * rows * units)
+        rates = [trainer.model.config.dropout for trainer in self.trainers]
+        self._dropout = self._dropout_at(rates, self._mask_words)
+
+    def _make_weight_dropout(self) -> None:
+        """Where any run drops recurrent weights: room for them as a window uses them, and their own numbers."""
+        sizes, rates = self._model.sizes, [trainer.model.config.weight_dropout for trainer in self.trainers]
+        if any(rates):
+            shape = sizes.runs, sizes.gates * sizes.units, sizes.units
+            self._space.recurrent = [
+                torch.zeros(shape, dtype=self._model.dtype, device=self._device) for _ in range(sizes.states)
+            ]
+        count = sum(part[0].numel() for part in self._space.recurrent)
+        self._weight_words = self._words(count)
+        self._weight_dropout = self._dropout_at(rates, self._weight_words)
+
+    def _words(self, numbers: int) -> Tensor:
+        """Room for the random bits of so many numbers of each run, four to a word."""
+        return torch.zeros(len(self.trainers), -(-numbers // 4), dtype=torch.int64, device=self._device)
+
+    def _dropout_at(self, rates: Sequence[float], words: Tensor) -> Dropout:
+        cuts = [dropout_threshold(rate) for rate in rates]
+        thresholds = torch.tensor(
+            [threshold for threshold, _ in cuts], dtype=torch.int32, device=self._device
         )
+        scales = torch.tensor([scale for _, scale in cuts], device=self._device)
+        return Dropout(words.view(torch.int16), thresholds, scales)
 
     def _make_counters(self) -> None:
         config, runs = self.trainers[0].config, len(self.trainers)
@@ -229,6 +249,9 @@ class Squad:
 
     def _choose(self, window: Window) -> None:
         fill(self._mask_words, self._inputs.seeds, self._step, Stream.DROPOUT)
+        if self._space.recurrent:
+            fill(self._weight_words, self._inputs.seeds, self._step, Stream.WEIGHTS)
+            self._model.drop_weights(self._space, self._weight_dropout)
         self._inputs.choose(window, self._step, self._fresh, self._space.inputs)
         self._pass.zero_()
         self._changed.fill_(1)
@@ -264,6 +287,7 @@ class Squad:
         self._forward(window)
         model.score(space, model.parameters.rounded, inputs.targets, time, gradient_weight=1.0 / rows)
         below = model.backward(space, time, self._dropout, inputs.plain)
+        model.drop_gradients(space, self._weight_dropout)
         for run in inputs.mixing:
             self._learn_mixture(run, rows, below[run])
         model.step(self._clips, self._learning_rates, self._active, self._step)
