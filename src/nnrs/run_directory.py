@@ -3,6 +3,7 @@
 Every file is written beside its place and moved there, so that a reader (or a kill) never meets half a file.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -165,19 +166,33 @@ class RunDirectory(Checkpoints):
         """What the best model loses on each split, a number for each piece of it."""
         from safetensors.torch import save_file
 
-        made_by = {"model": str(self.best_fingerprint())}
-        write_atomically(self._losses_path, lambda temporary: save_file(dict(losses), temporary, made_by))
+        about = {split: _digest(tensor) for split, tensor in losses.items()}
+        about["model"] = str(self.best_fingerprint())
+        write_atomically(self._losses_path, lambda temporary: save_file(dict(losses), temporary, about))
 
     def losses(self, split: str) -> "Tensor | None":
-        """What `write_losses` was given, or None where there is nothing of the present model."""
-        from safetensors import safe_open
+        """What `write_losses` was given, or None where there is nothing of the present model.
 
-        if not self._losses_path.is_file():
+        Where nothing says which model is the present one, they are taken to be its.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        path, model = self._losses_path, self.best_fingerprint()
+        if not path.is_file():
             return None
-        with explained(self._losses_path, "read"), safe_open(self._losses_path, framework="pt") as file:
-            splits, made_by = file.keys(), file.metadata() or {}
-            known = split in splits and made_by.get("model") == self.best_fingerprint()
-            return file.get_tensor(split) if known else None
+        damaged = RunError(f"{path} is damaged. Delete it: the model's losses are then computed again.")
+        with explained(path, "read"):
+            try:
+                with safe_open(path, framework="pt") as file:
+                    splits, about = file.keys(), file.metadata() or {}
+                    if split not in splits or model not in (None, about.get("model")):
+                        return None
+                    losses: Tensor = file.get_tensor(split)
+            except SafetensorError:
+                raise damaged from None
+        if _digest(losses) != about.get(split):
+            raise damaged
+        return losses
 
     def write_result(self, result: Json) -> None:
         """All that is known of the run, on one line: what tables and pages are made from."""
@@ -230,8 +245,12 @@ class RunDirectory(Checkpoints):
     def forget_after(self, step: int, epochs: int) -> None:
         """Forget checkpoints later than `step` and records from epoch `epochs` on: the run continues from there.
 
-        What a kill left half done goes, too.
+        What a kill left half done goes, too, and the result of a run that is no longer at its end.
         """
+        if any(record["epoch"] >= epochs for record in self.each("metrics")):
+            with explained(self.path):
+                for path in (self.path / "summary.json", self._losses_path):
+                    path.unlink(missing_ok=True)
         self.forget_checkpoints_after(step)
         for name in ("metrics", "timing"):
             self._write_lines(name, [record for record in self.records(name) if record["epoch"] < epochs])
@@ -258,6 +277,10 @@ class RunDirectory(Checkpoints):
 
     def _read_json(self, name: str) -> Json:
         return read_json(self.path / name)
+
+
+def _digest(losses: "Tensor") -> str:
+    return hashlib.sha256(losses.numpy().tobytes()).hexdigest()
 
 
 def _natural_order(path: Path) -> list[int | str]:

@@ -63,7 +63,14 @@ def test_stored_text_is_what_the_model_makes_of_the_gold_prefixes(run):
 
 @pytest.mark.parametrize("proof", [True, False], ids=["with its proof", "without"])
 def test_text_metrics_need_no_model_once_the_text_is_there(run, proof):
-    metrics = ("bleu", "self-bleu", "wmd", "self-wmd")
+    metrics = (
+        "bleu",
+        "self-bleu",
+        "wmd",
+        "self-wmd",
+        "perplexity",
+        "deciles",
+    )  # the last two: from kept losses
     here = scores_of(run, *metrics)
     for path in run.glob("best-*"):
         if path.suffix == ".safetensors" or not proof:

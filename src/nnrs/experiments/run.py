@@ -33,14 +33,13 @@ class Run:
     def __init__(self, directory: RunDirectory, parts: Parts, group: Group = ALONE) -> None:
         self.directory, self.parts, self.group = directory, parts, group
         self.saver = Saver(directory, background=self.device.type == "cuda")
-        config = parts.config
+        config, text = parts.config, parts.text  # not the parts themselves: `start_over` lets their model go
+        streams = config.training.valid_streams
         self.trainer = Trainer(
             model=parts.model,
             policy=parts.policy,
             windows=parts.windows,
-            validate=lambda model: parts.text.perplexity(
-                model, "valid", config.training.valid_streams
-            ).compute(),
+            validate=lambda model: text.perplexity(model, "valid", streams).compute(),
             config=config.training,
             optimizer_config=config.optimizer,
             seed=config.seed,
@@ -131,11 +130,11 @@ class Run:
         return self.parts.text.losses(self.parts.model, split)
 
     def summarise(self, losses: Mapping[str, Tensor]) -> Json:
-        """Write the losses of the best model, so that nobody has to compute them again, and what they make."""
+        """Write summary.json from the losses of the best model, which are kept as well: computing them takes long."""
         self.directory.write_losses(losses)
         text = self.parts.text
         summary = {
-            **{f"{split}_perplexity": text.perplexity_of(losses[split], split) for split in SCORED},
+            **{f"{split}_perplexity": text.perplexity_from(losses[split], split) for split in SCORED},
             "best_epoch": self.trainer.live.position.best_epoch,
             "signature": "|".join(["ppl", "split:test", *text.how_scored, self.parts.signature]),
         }

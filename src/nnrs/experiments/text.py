@@ -62,14 +62,11 @@ class Text:
     def losses(self, model: SequenceModel, split: str) -> Float[Tensor, " pieces"]:
         """The loss of every token in nats, in the order of the text, which is read as one stream."""
         nats, _ = text_nats(model, self.ids[split], eos_id=self.vocabulary.eos_id)
-        return nats.float().cpu()  # which they were made in
+        return nats.float().cpu()  # exact: each was computed in float32
 
-    def perplexity_of(self, losses: Float[Tensor, " pieces"], split: str) -> float:
+    def perplexity_from(self, losses: Float[Tensor, " pieces"], split: str) -> float:
         """The perplexity that the losses of a split make."""
-        return Perplexity(float(losses.sum(dtype=torch.float64)), self._num_tokens(split)).compute()
-
-    def _num_tokens(self, split: str) -> int:
-        return len(self.ids[split])
+        return Perplexity(float(losses.sum(dtype=torch.float64)), len(self.ids[split])).compute()
 
     @staticmethod
     def read(config: DataConfig) -> "Text":
@@ -130,9 +127,6 @@ class ParallelText(Text):
     def losses(self, model: SequenceModel, split: str) -> Float[Tensor, " pieces"]:
         """The loss of every sentence in nats, in the order of the text, each given its source."""
         return target_nats(model, self.pairs(split, PAIRS))[0]
-
-    def _num_tokens(self, split: str) -> int:
-        return int(self.targets[split].lengths.sum())
 
     @staticmethod
     def read_pairs(config: DataConfig) -> "ParallelText":

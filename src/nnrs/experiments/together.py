@@ -146,10 +146,8 @@ def chosen_steps(
 
 
 def is_finished(directory: RunDirectory) -> bool:
-    """Whether its scores are written and belong to its last epoch: a run that was taken back has them, too."""
-    if directory.summary() is None:
-        return False
-    return len(directory.records("metrics")) == config_of(directory).training.epochs
+    """Whether its scores are written; one that was taken back has none."""
+    return directory.summary() is not None
 
 
 def _kind(config: RunConfig, text_sha256: str) -> Hashable:

@@ -56,7 +56,7 @@ def translation_perplexity(subject: Subject, split: str) -> Iterator[Score]:
     rows = torch.stack([nats, text.targets[split].lengths.double()], dim=1)
     low, high = bootstrap_interval(rows, lambda means: (means[..., :1] / means[..., 1:]).exp())
     ends = (float(low[0]), float(high[0])) if len(rows) > 1 else None
-    yield Score("ppl", text.perplexity_of(nats, split), subject.signature(split), ends)
+    yield Score("ppl", text.perplexity_from(nats, split), subject.signature(split), ends)
 
 
 def translation_bleu(subject: Subject, split: str) -> Iterator[Score]:

@@ -27,7 +27,7 @@ SQUADS = 4  # at most: they overlap, so that one's products hide another's launc
 SMALLEST = 4  # runs in a squad, where there are enough
 ROOM = 0.9  # of the free memory that a fleet may take
 
-Read = TypeVar("Read")
+Told = TypeVar("Told")
 
 
 class Fleet:
@@ -64,12 +64,12 @@ class Fleet:
         found = self._scored([squad.scorer(windows) for squad in self._squads], Scorer.losses)
         return [found[run] for run in range(len(self._trainers))]
 
-    def _scored(self, scorers: Sequence[Scorer], read: Callable[[Scorer], Iterable[Read]]) -> dict[int, Read]:
+    def _scored(self, scorers: Sequence[Scorer], read: Callable[[Scorer], Iterable[Told]]) -> dict[int, Told]:
         """What a scorer for each squad says of every run; all are queued before the first is waited for."""
         for squad, scorer in zip(self._squads, scorers, strict=True):
             with squad.streamed():
                 scorer.queue()
-        found: dict[int, Read] = {}
+        found: dict[int, Told] = {}
         for (members, squad), scorer in zip(self._parts(), scorers, strict=True):
             with squad.streamed():
                 found |= dict(zip(members, read(scorer), strict=True))

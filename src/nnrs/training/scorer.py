@@ -20,6 +20,7 @@ class Scorer:
         self._ids = torch.zeros(2, batch * self._length, dtype=torch.int64, device=model.sizes.device)
         self._space.inputs, self._targets = (part.expand(model.sizes.runs, -1) for part in self._ids)
         columns = sum(window.inputs.shape[1] for window in windows)
+        # Four bytes a token and run, less than a window's logits unless the text has millions of tokens.
         self._losses = torch.zeros(model.sizes.runs, batch, columns, device=model.sizes.device)
         self._replay: Replay | None = None
 
