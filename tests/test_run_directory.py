@@ -287,6 +287,11 @@ def test_a_run_without_a_best_says_how_to_get_one(run):
         RunError, match=r"no trained model yet: continue it with `nnrs train --out .*run --resume`"
     ):
         run.best()
+    run.write_summary({"test_perplexity": 80.0})
+    with pytest.raises(
+        RunError, match=r"run is finished, but its model \(best-\*\) is gone\. Copy it back\."
+    ):
+        run.best()
 
 
 def test_a_summary_is_there_when_the_run_is_finished(run):

@@ -125,7 +125,7 @@ class Checkpoints:
         if _sha256_of(proof.get("state")) != proof.get("state_sha256"):
             raise RunError(f"{self.path / name}.json is damaged: its checksum does not match.{offer}")
         if not path.is_file():
-            raise RunError(f"{path} is missing, though {name}.json speaks of it.{offer}")
+            raise RunError(f"{path} is missing, though {name}.json speaks of it. Copy it back.{offer}")
         if _sha256(path) != proof.get("tensors_sha256"):
             raise RunError(f"{path} is damaged: its checksum is not the one in {name}.json.{offer}")
         return load_file(path), proof["state"]

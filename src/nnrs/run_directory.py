@@ -146,6 +146,12 @@ class RunDirectory(Checkpoints):
             ):  # no other process replaces lines now, so that none of them is lost
                 write_atomically(path, merge)
 
+    def best(self) -> tuple[dict[str, Any], Json]:
+        """The tensors and the state of the best model; one that is lost is not asked to be trained further."""
+        if self.best_fingerprint() is None and self.summary() is not None:
+            raise RunError(f"{self.path} is finished, but its model (best-*) is gone. Copy it back.")
+        return super().best()
+
     def scores(self) -> list[Json]:
         """The scores of the model as it is now; those of an earlier one, before it was trained further, are not.
 

@@ -130,7 +130,7 @@ def _of_files(
 
 
 def _print(scores: "list[tuple[str, Score]]", json: bool) -> None:
-    """One score as it is, several as a table with their intervals; signatures below, as a list in JSON.
+    """A table of scores with their intervals and signatures below it, or JSON: one as it is, several as a list.
 
     Runs that differ in their seed alone have their means as well. Of several runs a terminal has the table alone:
     the signatures, a line or two each, would push it out of sight.
@@ -144,12 +144,7 @@ def _print(scores: "list[tuple[str, Score]]", json: bool) -> None:
         records = [{**({"run": run} if several_runs else {}), **score.as_dict()} for run, score in scores]
         print_json(records[0] if len(records) == 1 else [*records, *(mean.as_dict() for mean in means)])
         return
-    if len(scores) == 1:
-        score = scores[0][1]
-        title = f"{score.family.better} is better"
-        print_table(title, ("metric", "value"), [(_label(score), score.shown())])
-    else:
-        _print_table(scores, means, several_runs)
+    _print_table(scores, means, several_runs)
     if several_runs and sys.stdout.isatty():
         note("signatures: in scores.jsonl of each run, or with --json")
         return

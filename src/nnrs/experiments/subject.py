@@ -15,7 +15,7 @@ from nnrs.corpus import SPLITS, Corpus, open_corpus
 from nnrs.embeddings import Embeddings, read_vectors
 from nnrs.errors import ConfigError, RunError
 from nnrs.evaluation.generate import decoding_of
-from nnrs.experiments.config import VectorsConfig
+from nnrs.experiments.config import TRANSLATE, VectorsConfig
 from nnrs.experiments.load import LoadedRun, config_of, load
 from nnrs.experiments.prepare import Shelf, vectors_for
 from nnrs.experiments.text import Text
@@ -86,8 +86,9 @@ class Subject:
         source = self.config.data.source
         text = self._shelf.take(Text.read, self.config.data)
         if text.fingerprint != self.record["text_sha256"]:
+            instead = "" if self.config.data.task == TRANSLATE else ", or name it with --data"
             raise RunError(
-                f"{source} has changed since {self.directory.path} was trained. Restore it, or name it with --data."
+                f"{source} has changed since {self.directory.path} was trained. Restore it{instead}."
             )
         return text
 
