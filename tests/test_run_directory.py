@@ -210,6 +210,20 @@ def test_going_back_forgets_what_came_later_and_what_a_kill_left(run):
     assert run.records("metrics") == run.records("timing") == [{"epoch": 0}, {"epoch": 1}]
 
 
+def test_going_back_takes_the_result_along_unless_the_run_is_at_its_end(run):
+    for epoch, step in enumerate((10, 20)):
+        run.append("metrics", {"epoch": epoch})
+        save(run, step)  # no best model that could tell whose losses they are
+    run.write_losses({"test": torch.zeros(3)})
+    run.write_summary({"test_perplexity": 80.0})
+    run.write_result({"name": "mle"})
+    run.forget_after(step=20, epochs=2)
+    assert torch.equal(run.losses("test"), torch.zeros(3))
+    assert (run.summary(), run.result()) == ({"test_perplexity": 80.0}, {"name": "mle"})
+    run.forget_after(step=10, epochs=1)
+    assert (run.losses("test"), run.summary(), run.result()) == (None, None, None)
+
+
 def test_going_back_leaves_a_users_files_alone(run):
     save(run, 10, best=True)
     theirs = {

@@ -255,8 +255,8 @@ class RunDirectory(Checkpoints):
         """
         if any(record["epoch"] >= epochs for record in self.each("metrics")):
             with explained(self.path):
-                for path in (self.path / "summary.json", self._losses_path):
-                    path.unlink(missing_ok=True)
+                for name in ("summary.json", "losses.safetensors", "result.json"):
+                    (self.path / name).unlink(missing_ok=True)
         self.forget_checkpoints_after(step)
         for name in ("metrics", "timing"):
             self._write_lines(name, [record for record in self.records(name) if record["epoch"] < epochs])

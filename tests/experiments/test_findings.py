@@ -8,6 +8,7 @@ import pytest
 from nnrs.experiments.config import DataConfig, RunConfig
 from nnrs.experiments.findings import NOTHING, findings
 from nnrs.experiments.groups import grouped
+from nnrs.experiments.settings import settings_of_groups
 from nnrs.experiments.store import Result
 from nnrs.models.base import ModelConfig
 from nnrs.policies.methods import METHODS, PolicyConfig
@@ -329,3 +330,13 @@ def test_findings_are_json_with_the_numbers_behind_the_words():
         < record["contrasts"][0]["mean"]
         < record["contrasts"][0]["interval"][1]
     )
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_runs_with_and_without_dropped_weights_are_two_settings_with_a_name_each(turn):
+    made = []
+    for rate in (0.0, 0.4)[::turn]:
+        model = ModelConfig.preset("lstm", "small", weight_dropout=rate)
+        made += [result(method, 1, 4.0, config={"model": model}) for method in ("mle", "ss")]
+    names = [setting.name for setting in settings_of_groups(grouped(made))]
+    assert names == [f"model.weight_dropout {rate}" for rate in (0.0, 0.4)[::turn]]

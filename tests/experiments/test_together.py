@@ -163,6 +163,18 @@ def test_a_finished_run_that_was_taken_back_is_trained_again(text, tmp_path):
     assert files(tmp_path / "runs" / "seed-1") == before
 
 
+@pytest.mark.parametrize("again", [resume, lambda path, device: resume_together(path.parent, device)[0]])
+def test_a_finished_run_whose_checkpoints_are_gone_stays_as_it_ended(again, text, tmp_path):
+    finish(begin(seeds(text, 1), tmp_path / "runs"))
+    path = tmp_path / "runs" / "seed-1"
+    for checkpoint in path.glob("checkpoint-*"):
+        checkpoint.unlink()
+    before = files(path)
+    run = again(path, CPU)
+    assert finish([run])[0].summary == run.directory.summary()
+    assert files(path) == before
+
+
 def test_a_run_that_starts_over_lets_its_old_model_go(text, tmp_path):
     [run] = begin(seeds(text, 1), tmp_path / "runs")
     old = weakref.ref(run.parts.model)

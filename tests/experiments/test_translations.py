@@ -316,7 +316,6 @@ def test_a_translation_has_settings_of_its_own_which_what_is_asked_for_overrides
         ({"from_language": "de"}, "--from and --to go with --task translate"),
         ({"task": "translate", "model": "transformer"}, "unknown translator 'transformer'"),
         ({"task": "translate", "bptt": 10}, "leave --bptt out"),
-        ({"task": "translate", "weight_dropout": 0.5}, "leave --weight-dropout out"),
     ],
 )
 def test_what_does_not_apply_is_refused(given, message):

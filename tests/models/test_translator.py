@@ -115,10 +115,17 @@ def test_without_a_source_it_is_a_language_model():
     assert state[-2].shape == (ROWS, 0, UNITS)
 
 
-def test_an_odd_width_is_refused():
-    config = ModelConfig(units=7, dropout=0.0)
-    with pytest.raises(ConfigError, match="even"):
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"units": 7}, "even"), ({"units": 8, "weight_dropout": 0.5}, "drops no weights")],
+)
+def test_an_odd_width_and_dropped_weights_are_refused(settings, message):
+    config = ModelConfig(dropout=0.0, **settings)
+    with pytest.raises(ConfigError, match=message):
         build_model(config, VOCAB, Random(1, Stream.INITIALISATION), SOURCES)
+
+
+def test_another_kind_of_model_is_no_translator():
     with pytest.raises(ConfigError, match="unknown translator 'transformer'"):
         build_model(
             ModelConfig(kind="transformer", units=8, dropout=0.0), VOCAB, Random(1, Stream.TEXT), SOURCES

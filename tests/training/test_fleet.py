@@ -7,6 +7,7 @@ import torch
 from tests.training.fleet_cases import (
     CASES,
     FLEETS,
+    SEED,
     assert_same_losses,
     assert_same_records,
     assert_same_run,
@@ -17,8 +18,10 @@ from tests.training.fleet_cases import (
     together,
 )
 
+from nnrs.models import SequenceModel
 from nnrs.policies.methods import METHODS
 from nnrs.schedules import Schedule
+from nnrs.seeding import Stream
 
 pytestmark = pytest.mark.usefixtures("full_precision")
 
@@ -38,6 +41,24 @@ def test_every_policy_trains_in_a_fleet_as_in_the_plain_loop(name, device):
     uses = METHODS[CASES[name].method]
     assert (theirs.metrics[-1].effective_neighbor_rate > 0) == (uses.proposal is not None)
     assert (theirs.metrics[-1].effective_prediction_rate > 0) == uses.predictions
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("weights dropped")])
+def test_what_is_dropped_is_other_weights_in_each_window_in_all_its_passes(name, device, monkeypatch):
+    """Of the plain loop, to which the fleet is held above."""
+    asked, dropped = [], SequenceModel.dropped
+
+    def watched(model, random):
+        asked.append((random._key.tolist(), random._counter.tolist()))
+        return dropped(model, random)
+
+    monkeypatch.setattr(SequenceModel, "dropped", watched)
+    _, losses = plainly.__wrapped__(name, device)
+    seed = SEED[name]
+    assert asked == [([seed, Stream.WEIGHTS], [0, 0, step, 0]) for step in range(2 * CASES[name].epochs)]
+    monkeypatch.setattr(SequenceModel, "dropped", lambda model, random: model)
+    whole = plainly.__wrapped__(name, device)[1]
+    assert abs(whole[0] - losses[0]) > 1e-2  # of which the fleet would be seen to use the wrong ones
 
 
 @pytest.mark.parametrize("name", ["tprs", "ss-nnrs exact"])

@@ -225,5 +225,5 @@ def test_a_squad_is_freed_as_soon_as_it_is_let_go(device):
 
 
 def test_runs_that_predict_in_different_ways_stand_in_different_squads():
-    names = ("ss", "mle", "ss two passes", "nnrs", "ss-nnrs", "ss-nnrs exact")
-    assert fleet_module._squads([make_trainer(name) for name in names]) == [[0, 4], [1, 3], [2], [5]]
+    names = ("ss", "mle", "ss two passes", "nnrs", "ss-nnrs", "ss-nnrs exact", "weights dropped alone")
+    assert fleet_module._squads([make_trainer(name) for name in names]) == [[0, 4], [1, 3], [2], [5], [6]]

@@ -88,8 +88,6 @@ class RunConfig:
             look_up(TRANSLATORS, self.model.kind, "translator")
             if self.training.bptt != TrainingConfig().bptt:
                 raise ConfigError("a translation reads whole sentences: leave --bptt out.")
-            if self.model.weight_dropout:
-                raise ConfigError("a translator drops no weights: leave --weight-dropout out.")
 
     def as_dict(self) -> dict[str, Any]:
         """The configuration as plain values; `from_dict` takes it back."""

@@ -62,8 +62,8 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done and the scores are written."""
-        return self.trainer.finished and self.directory.summary() is not None
+        """Whether its scores are written; its checkpoints may be gone."""
+        return self.directory.summary() is not None
 
     def differences(self) -> list[str]:
         """What keeps a resumed run from being bitwise the unbroken one: another device or number of threads."""
@@ -192,7 +192,7 @@ def resume(path: Path | str, device: torch.device, *, previous: bool = False, gr
     run = reopened(directory, device, Shelf(), group)
     run.go_back(found)
     run.check_agreement()  # all have read by now what is to be forgotten
-    if group.leads:
+    if group.leads and (previous or not run.finished):
         run.forget_later()
     return run
 

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 
+from nnrs.experiments.config import RunConfig
 from nnrs.experiments.groups import Group
 from nnrs.experiments.score_keys import version_of
 from nnrs.run_directory import Json
@@ -111,7 +112,8 @@ def _as_named(group: Group) -> bool:
 def _surroundings(group: Group) -> Json:
     """All that a run depends on but its method and its seed."""
     record = group.results[0].record
-    parts = {name: record["config"][name] for name in ("data", "model", "optimizer", "training")}
+    config = asdict(RunConfig.from_dict(record["config"]))  # with all that goes without saying
+    parts = {name: config[name] for name in ("data", "model", "optimizer", "training")}
     text = {"source": record["names"]["corpus"], "text": record.get("text")}  # two texts may have one name
     parts["data"] = {**parts["data"], **text}
     return {**parts, "nnrs": {"version": version_of(str(record["signature"]))}}

@@ -73,7 +73,8 @@ def resume_together(out: Path, device: torch.device, *, previous: bool = False) 
     for run, checkpoint in zip(runs, found, strict=True):
         run.go_back(checkpoint)
     for run in runs:  # only now that none was refused
-        run.forget_later()
+        if not run.finished:
+            run.forget_later()
     return runs
 
 

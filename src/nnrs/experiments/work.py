@@ -86,7 +86,8 @@ def _carry_out(cells: Sequence[Cell], request: Request, place: Place) -> Iterato
     for name, step in zip(again, _steps([runs[name] for name in again], place), strict=True):
         try:
             runs[name].go_back(runs[name].directory.checkpoint(step) if step else None)
-            runs[name].forget_later()
+            if not runs[name].finished:
+                runs[name].forget_later()
         except NnrsError as error:
             del runs[name]
             yield _failed(name, error)

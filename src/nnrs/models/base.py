@@ -105,6 +105,8 @@ class SequenceModel(nn.Module, ABC):
     cuDNN differentiates in train mode only: leave the model there.
     """
 
+    _dropped: tuple[Tensor, ...] = ()  # recurrent weights in place of its own
+
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         super().__init__()
         self.config = config
@@ -113,7 +115,6 @@ class SequenceModel(nn.Module, ABC):
         self.output_bias = nn.Parameter(torch.empty(vocab_size))
         if not config.tied:
             self.output_weight = nn.Parameter(torch.empty(vocab_size, config.units))
-        self._dropped: tuple[Tensor, ...] = ()  # recurrent weights in place of its own
 
     @property
     def recurrent_weights(self) -> tuple[nn.Parameter, ...]:
@@ -121,9 +122,10 @@ class SequenceModel(nn.Module, ABC):
         return ()
 
     def dropped(self, random: Random) -> "SequenceModel":
-        """The same model with a share of its recurrent weights at 0 and the others scaled up, for one window.
+        """The same model with a share of its recurrent weights at 0 and the others scaled up.
 
-        What that learns, this one learns (DropConnect on recurrent weights: Merity et al. 2018, arXiv 1708.02182).
+        What that learns, this one learns (DropConnect on recurrent weights: Merity et al. 2018, arXiv 1708.02182). It
+        is for all passes over one window, and is neither copied nor moved.
         """
         own, rate = self.recurrent_weights, self.config.weight_dropout
         if not rate:

@@ -7,6 +7,7 @@ kernels still run whole windows. (A time-major layout inside was measured and ga
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from jaxtyping import Float
@@ -116,6 +117,7 @@ def _run(
 ) -> tuple[Tensor, ...]:
     """A layer by torch's function for it, with other recurrent weights than its own."""
     w_in, b_in, b_rec = (layer.get_parameter(f"{name}_l0") for name in ("weight_ih", "bias_ih", "bias_hh"))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "RNN module weights")  # which cuDNN copies together, as it must
+    with warnings.catch_warnings() if inputs.is_cuda else nullcontext():
+        if inputs.is_cuda:
+            warnings.filterwarnings("ignore", "RNN module weights")  # which cuDNN copies together, as it must
         return function(inputs, before, [w_in, dropped, b_in, b_rec], *HOW)

@@ -50,6 +50,8 @@ class Translator(RecurrentModel):
 
     def __init__(self, config: ModelConfig, vocab_size: int, source_vocab_size: int) -> None:
         super().__init__(config, vocab_size)
+        if config.weight_dropout:
+            raise ConfigError("a translator drops no weights: leave --weight-dropout out.")
         if config.units % 2:
             raise ConfigError(
                 f"a translator's units must be even: half for each direction, got {config.units}."

@@ -153,11 +153,11 @@ def affordable(trainers: Sequence[Trainer], valid: Windows) -> int:
     return min(len(trainers), 1 + max(0, int((room - one) // max(two - one, 1))))
 
 
-def _cost(trainer: Trainer) -> tuple[bool, int, int]:
+def _cost(trainer: Trainer) -> tuple[int, int, int]:
     """What makes a run take more memory than another of its kind."""
     policy = trainer.policy
     learned = sum(parameter.numel() for parameter in policy.learned.values())
-    return policy.prediction_rate is not None, learned, policy.table.k if policy.table else 0
+    return sum(_kind(trainer)[:2]), learned, policy.table.k if policy.table else 0
 
 
 def _peak_bytes(trainers: Sequence[Trainer], valid: Windows, device: torch.device) -> int:
@@ -171,16 +171,21 @@ def _peak_bytes(trainers: Sequence[Trainer], valid: Windows, device: torch.devic
 
 
 def _squads(trainers: Sequence[Trainer]) -> list[list[int]]:
-    """The runs of each squad: those that predict in the same way together, and a few squads rather than one."""
-    kinds: dict[tuple[bool, bool, int], list[int]] = {}
+    """The runs of each squad: those that compute the same together, and a few squads rather than one."""
+    kinds: dict[tuple[bool, bool, bool, int], list[int]] = {}
     for run, trainer in enumerate(trainers):
-        predicts = trainer.policy.prediction_rate is not None
-        kinds.setdefault((predicts, trainer.exact, trainer.passes), []).append(run)
+        kinds.setdefault(_kind(trainer), []).append(run)
     squads = []
     for runs in kinds.values():
         count = min(SQUADS, max(1, len(runs) // SMALLEST))
         squads += [runs[part::count] for part in range(count)]
     return squads
+
+
+def _kind(trainer: Trainer) -> tuple[bool, bool, bool, int]:
+    """What a run computes beside a plain pass: whether it predicts, drops weights, and how it predicts."""
+    predicts, drops = trainer.policy.prediction_rate is not None, trainer.model.config.weight_dropout > 0
+    return predicts, drops, trainer.exact, trainer.passes
 
 
 def _check_agreement(trainers: Sequence[Trainer]) -> None:

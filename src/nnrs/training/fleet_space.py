@@ -40,9 +40,7 @@ class Workspace:
     losses: Tensor = field(init=False)
     gradient: Tensor = field(init=False)  # of the rows on their way down; where it trains
     carried_gradient: Tensor = field(init=False)  # of the state, on its way back in time; where it trains
-    recurrent: list[Tensor] = field(
-        default_factory=list
-    )  # weights in place of the model's, where some are dropped
+    recurrent: list[Tensor] = field(init=False)  # weights in place of the model's, where some are dropped
 
     def __post_init__(self) -> None:
         sizes, rows = self.sizes, self.batch * self.time
@@ -61,6 +59,7 @@ class Workspace:
         self.outputs = make(after, units) if self.trains else self.hidden[-1]
         self.logits = make(rows, sizes.head_rows)
         self.losses = make(rows, dtype=torch.float32)
+        self.recurrent = []
         if self.trains:
             self.gradient = make(rows, units)
             self.carried_gradient = make(self.batch, units, dtype=torch.float32)

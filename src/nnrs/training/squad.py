@@ -26,7 +26,7 @@ from nnrs.training.unroll import Carry
 
 
 class Squad:
-    """Runs that share every launch; a fleet puts those together that predict in the same way, or not at all.
+    """Runs that share every launch; a fleet puts those together that compute the same.
 
     The trainers' parameters become views of the squad's. Everything is queued on a stream of its own, so that squads
     overlap; only reading tallies and scores waits for the GPU, and exact scheduled sampling.
@@ -71,7 +71,7 @@ class Squad:
         self._dropout = self._dropout_at(rates, self._mask_words)
 
     def _make_weight_dropout(self) -> None:
-        """Where any run drops recurrent weights: room for them as a window uses them, and their own numbers."""
+        """Where runs drop recurrent weights: room for those that a window uses, and random numbers of their own."""
         sizes, rates = self._model.sizes, [trainer.model.config.weight_dropout for trainer in self.trainers]
         if any(rates):
             shape = sizes.runs, sizes.gates * sizes.units, sizes.units
