@@ -62,8 +62,9 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether its scores are written; its checkpoints may be gone."""
-        return self.directory.summary() is not None
+        """Whether all epochs are done and the scores are written; its checkpoints may have been removed since."""
+        at_its_end = self.trainer.finished or not self.directory.steps()
+        return at_its_end and self.directory.summary() is not None
 
     def differences(self) -> list[str]:
         """What keeps a resumed run from being bitwise the unbroken one: another device or number of threads."""
@@ -192,7 +193,7 @@ def resume(path: Path | str, device: torch.device, *, previous: bool = False, gr
     run = reopened(directory, device, Shelf(), group)
     run.go_back(found)
     run.check_agreement()  # all have read by now what is to be forgotten
-    if group.leads and (previous or not run.finished):
+    if group.leads and not run.finished:
         run.forget_later()
     return run
 
