@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 
-from nnrs.experiments.config import RunConfig
+from nnrs.experiments.config import DataConfig
 from nnrs.experiments.groups import Group
 from nnrs.experiments.score_keys import version_of
 from nnrs.run_directory import Json
@@ -23,6 +23,8 @@ NAMED_IN_ADVANCE = (
 ASKED_FIRST = ("ss-nnrs", "mle")
 AS_NAMED = {"shape": "exponential", "start": 0.0, "end": 0.2}
 BASELINE = "mle"
+SECTIONS = ("data", "model", "optimizer", "training")  # of a configuration, without method and seed
+UNSAID = {"data": asdict(DataConfig()), "model": {"weight_dropout": 0.0}}  # where it says nothing of that
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +114,7 @@ def _as_named(group: Group) -> bool:
 def _surroundings(group: Group) -> Json:
     """All that a run depends on but its method and its seed."""
     record = group.results[0].record
-    config = asdict(RunConfig.from_dict(record["config"]))  # with all that goes without saying
-    parts = {name: config[name] for name in ("data", "model", "optimizer", "training")}
+    parts = {name: UNSAID.get(name, {}) | record["config"][name] for name in SECTIONS}
     text = {"source": record["names"]["corpus"], "text": record.get("text")}  # two texts may have one name
     parts["data"] = {**parts["data"], **text}
     return {**parts, "nnrs": {"version": version_of(str(record["signature"]))}}
