@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nnrs.evaluation.evaluate import text_nats
 from nnrs.evaluation.noise import noised_nats
 from nnrs.experiments.prepare import protected_ids
 from nnrs.experiments.subject import Subject
@@ -54,9 +53,7 @@ def noise_scores(subject: Subject, split: str) -> Iterator[Score]:
 
 
 def _token_nats(subject: Subject, split: str) -> Float[Tensor, " tokens"]:
-    if subject.other is None:
-        return subject.losses(split).double()
-    return text_nats(subject.loaded.model, subject.ids(split), eos_id=subject.vocabulary.eos_id)[0].cpu()
+    return subject.losses(split).double()
 
 
 def _intervals(

@@ -14,6 +14,7 @@ from torch import Tensor
 from nnrs.corpus import SPLITS, Corpus, open_corpus
 from nnrs.embeddings import Embeddings, read_vectors
 from nnrs.errors import ConfigError, RunError
+from nnrs.evaluation.evaluate import text_nats
 from nnrs.evaluation.generate import decoding_of
 from nnrs.experiments.config import TRANSLATE, VectorsConfig
 from nnrs.experiments.load import LoadedRun, config_of, load
@@ -104,7 +105,9 @@ class Subject:
         return self.own.take(token_ids, self.other, split, self.vocabulary)
 
     def losses(self, split: str) -> Float[Tensor, " pieces"]:
-        """Of the best model on the run's own text: those that the run left at its end, else computed now."""
+        """Of the best model: those of the run's own text that it left at its end, all others computed now."""
+        if self.other is not None:
+            return text_nats(self.loaded.model, self.ids(split), eos_id=self.vocabulary.eos_id)[0].cpu()
         text, kept = self.text, self.directory.losses(split)
         return text.losses(self.loaded.model, split) if kept is None else kept
 
