@@ -46,7 +46,16 @@ def test_settings_stand_best_first_with_their_seeds_and_intervals():
     assert ("<b>", pytest.approx(low)) in values_of(test, "low")
     assert ("<b>", pytest.approx(high)) in values_of(test, "high")
     assert ("ss", 8.5) in values_of(own, "mean")
-    assert "toy" in made["title"]["text"]
+    assert "toy" in made["title"]["text"][0]
+
+
+def test_a_long_name_stands_in_full_and_one_seed_has_no_interval(tmp_path):
+    name = "a method whose settings take a whole line to say: 0.05, 0.3, 0.6"
+    write_picture([result(name, 1, 3.0)], tmp_path / "long.svg")
+    drawn = (tmp_path / "long.svg").read_text()
+    assert f">{name}</text>" in drawn
+    assert ">one seed</text>" in drawn
+    assert "interval" not in drawn
 
 
 def test_a_panel_is_drawn_only_where_every_setting_was_measured():
@@ -76,12 +85,13 @@ def test_a_file_of_ones_own_is_left_alone_and_a_picture_of_ours_is_made_anew(tmp
 
 
 def test_the_picture_in_the_readme_is_that_of_the_records(tmp_path):
-    write_picture(collect(ROOT / "results" / "ptb-methods.jsonl.gz"), tmp_path / "again.svg")
-    shown = (ROOT / "docs" / "images" / "ptb-methods.svg").read_text(encoding="utf-8")
+    write_picture(collect(ROOT / "results" / "ptb-contrasts.jsonl.gz"), tmp_path / "again.svg")
+    shown = (ROOT / "docs" / "images" / "ptb-contrasts.svg").read_text(encoding="utf-8")
     texts = [re.findall(r"<text[^>]*>([^<]*)", svg) for svg in (shown, (tmp_path / "again.svg").read_text())]
     marks = [
         re.findall(r"translate\(([0-9.,]+)\)", svg) for svg in (shown, (tmp_path / "again.svg").read_text())
     ]
     assert texts[0] == texts[1]
     assert marks[0] == marks[1]
-    assert len(marks[0]) > 24
+    assert len(marks[0]) > 7 * 2  # methods and panels
+    assert shown.count("<path") > 7 * 9 * 2  # and seeds

@@ -52,19 +52,25 @@ def picture(results: Sequence[Result]) -> Spec:
     return {
         "$schema": SCHEMA,
         "background": "white",
-        "padding": 10,
-        "title": {"text": _title(groups), "anchor": "start", "fontSize": 13, "fontWeight": "normal"},
+        "padding": {
+            "left": 10 + max(map(len, names)),
+            "top": 10,
+            "right": 20,
+            "bottom": 10,
+        },  # for wider fonts
+        "title": {"text": _title(groups), "anchor": "start", "fontSize": 12, "fontWeight": "normal"},
         "hconcat": panels,
         "config": {"view": {"stroke": None}, "axis": {"grid": False}, "font": "sans-serif"},
     }
 
 
-def _title(groups: Sequence[Group]) -> str:
+def _title(groups: Sequence[Group]) -> list[str]:
+    """In two lines, which one panel is wide enough for."""
     texts = ", ".join(dict.fromkeys(group.results[0].corpus for group in groups))
     seeds = sorted({len(group.seeds) for group in groups})
     counts = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    runs = f"{counts} seed{'s' if seeds[-1] > 1 else ''} (light), mean and 95 % interval (dark)"
-    return f"Perplexity on {texts}, lower is better: {runs}"
+    runs = "one seed" if seeds == [1] else f"{counts} seeds (light), mean and 95 % interval (dark)"
+    return [f"Perplexity on {texts}, lower is better", runs]
 
 
 def _test(group: Group) -> list[float]:
@@ -80,10 +86,10 @@ def _panel(
         low, high = t_interval(each) or (mean, mean)
         means.append({"name": name, "mean": mean, "low": low, "high": high})
         seeds += [{"name": name, "value": value} for value in each]
-    axis = None if not labelled else {"labelFontSize": 12, "ticks": False, "domain": False, "title": None}
-    y = {"field": "name", "type": "nominal", "sort": list(names), "axis": axis}
+    axis = {"labelFontSize": 12, "labelLimit": 600, "ticks": False, "domain": False, "title": None}
+    y = {"field": "name", "type": "nominal", "sort": list(names), "axis": axis if labelled else None}
     return {
-        "width": 210,
+        "width": 260,
         "height": {"step": 22},
         "layer": [
             _layer(seeds, "value", title, y, {"type": "tick", "thickness": 2, "color": "#9ecae1"}),
