@@ -54,7 +54,7 @@ def test_a_long_name_stands_in_full_and_one_seed_has_no_interval(tmp_path):
     write_picture([result(name, 1, 3.0)], tmp_path / "long.svg")
     drawn = (tmp_path / "long.svg").read_text()
     assert f">{name}</text>" in drawn
-    assert ">one seed</text>" in drawn
+    assert ">one seed</" in drawn
     assert "interval" not in drawn
 
 
