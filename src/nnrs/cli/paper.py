@@ -37,6 +37,10 @@ def paper(
         str | None, typer.Option(help="Names, with commas. [default: of wikitext-2, ptb what --data holds]")
     ] = None,
     seeds: SeedsOption = "1",
+    preset: Annotated[
+        str | None, typer.Option(help="tiny, small, medium, large. [default: medium; --pilot: tiny]")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="[default: 40; --pilot: 4]")] = None,
     pilot: Annotated[
         bool, typer.Option("--pilot", help="The same rows on a small text of ours, in minutes on two cores.")
     ] = False,
@@ -48,7 +52,7 @@ def paper(
     device: DeviceOption = "auto",
     **options: Any,
 ) -> None:
-    """Run what is missing of a table, print it in the paper's layout, and write the page. Default preset: medium."""
+    """Run what is missing of a table, print it in the paper's layout, and write the page."""
     from nnrs.cli.grid import carry_out
     from nnrs.errors import ConfigError
     from nnrs.experiments.findings import findings
@@ -63,7 +67,7 @@ def paper(
     if pilot == (data is not None) or (pilot and corpus):
         raise ConfigError("name the folder of the texts with --data, or use --pilot, which brings its own.")
     corpora = pilot_corpora() if data is None else find_corpora(data, names(corpus or ""))
-    wanted = given_options(options)
+    wanted = given_options({"preset": preset, "epochs": epochs, **options})
     if not pilot and "vectors" not in wanted:
         note(
             "neighbors come from the training text; for the paper's, name a file of GoogleNews with --vectors"

@@ -59,9 +59,12 @@ Initialise = Annotated[
     bool | None, typer.Option("--initialise", help="Input embeddings start from the vectors.")
 ]
 Rule = Annotated[
-    str | None, typer.Option(help="How τ moves: prose, equation, constant, effective. [default: prose]")
+    str | None,
+    typer.Option(
+        help="How τ moves: prose, equation, constant, effective. [default: prose; gsns, tprs: constant]"
+    ),
 ]
-Temperature = Annotated[float | None, typer.Option(help="τ at the start. [default: 0.5]")]
+Temperature = Annotated[float | None, typer.Option(help="τ at the start. [default: 0.5; tprs: 1]")]
 Granularity = Annotated[str | None, typer.Option(help="token, position, sequence. [default: token]")]
 Replace = Annotated[str | None, typer.Option(help="inputs or targets. [default: inputs]")]
 Draw = Annotated[str | None, typer.Option(help="sample or centroid. [default: sample]")]
