@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unchecked import unchecked
 
 import nnrs
 from nnrs.errors import ConfigError
@@ -44,6 +45,57 @@ def test_rate_0_and_k_0_change_nothing_and_a_rate_above_1_is_refused():
     assert torch.equal(nnrs.replace_with_neighbors(tokens, empty, rate=1.0), tokens)
     with pytest.raises(ConfigError, match="probability"):
         nnrs.replace_with_neighbors(tokens, table, rate=1.2)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_ids_without_a_row_stay(rate):
+    table = nnrs.NeighborTable.from_vectors(VECTORS, k=4)
+    tokens = torch.tensor([[-100, 3, 30], [-1, 10**9, -(2**40)]])
+    inputs = nnrs.replace_with_neighbors(tokens, table, rate=rate)
+    assert (inputs == tokens).tolist() == [[True, rate == 0.0, True], [True, True, True]]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_tokens_keep_their_dtype_and_become_what_int64_ones_do(dtype):
+    table = nnrs.NeighborTable.from_vectors(VECTORS, k=4)
+    tokens = torch.arange(30).repeat(4)
+    as_long, narrow = (
+        nnrs.replace_with_neighbors(each, table, rate=0.5, generator=torch.Generator().manual_seed(0))
+        for each in (tokens, tokens.to(dtype))
+    )
+    assert narrow.dtype == dtype
+    assert torch.equal(narrow.long(), as_long)
+    assert not torch.equal(as_long, tokens)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"), [(torch.int8, "int8"), (torch.float32, "float32"), (torch.bool, "bool")]
+)
+def test_tokens_that_could_not_hold_a_neighbor_are_refused(dtype, name):
+    table = nnrs.NeighborTable.from_vectors(torch.randn(129, 4), k=2)
+    message = rf"tokens of torch\.{name} cannot hold the ids of a table of 129 words"
+    with unchecked(), pytest.raises(ConfigError, match=message):
+        nnrs.replace_with_neighbors(torch.zeros(3, dtype=dtype), table, rate=0.0)
+
+
+def test_a_mask_of_zeros_and_ones_protects_as_one_of_booleans_does():
+    table = nnrs.NeighborTable.from_vectors(VECTORS, k=4)
+    tokens = torch.arange(30)
+    inputs = nnrs.replace_with_neighbors(tokens, table, rate=1.0, protect=(tokens < 3).long())
+    assert torch.equal((inputs == tokens).nonzero()[:, 0], torch.arange(3))
+
+
+def test_the_one_line_use_compiles_whole():
+    table = nnrs.NeighborTable.from_vectors(VECTORS, k=4)
+    tokens, protect = torch.tensor([-100, *range(40)]), torch.arange(41) % 2
+    compiled = torch.compile(nnrs.replace_with_neighbors, backend="eager", fullgraph=True)
+    for rate in (0.0, 0.6, 0.7):  # a second number makes the rate a variable of the graph
+        drawn = []
+        for use in (nnrs.replace_with_neighbors, compiled):
+            torch.manual_seed(1)
+            with unchecked():
+                drawn.append(use(tokens, table, rate=rate, temperature=0.7, protect=protect))
+        assert torch.equal(*drawn)
 
 
 @settings(deadline=None)

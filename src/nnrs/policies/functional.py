@@ -4,7 +4,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
 from nnrs.errors import ConfigError
@@ -109,18 +109,19 @@ def capacity_for(rate: float, draws: int, positions_per_draw: int) -> int:
 
 
 def replace_with_neighbors(
-    tokens: Int[Tensor, "*shape"],
+    tokens: Integer[Tensor, "*shape"],
     table: NeighborTable,
     *,
     rate: float | Float[Tensor, ""],
     temperature: float | Float[Tensor, ""] = 0.5,
     generator: torch.Generator | None = None,
-    protect: Bool[Tensor, "*shape"] | None = None,
-) -> Int[Tensor, "*shape"]:
+    protect: Bool[Tensor, "*shape"] | Integer[Tensor, "*shape"] | None = None,
+) -> Integer[Tensor, "*shape"]:
     """`tokens` with each replaceable one, at `rate`, replaced by a sampled neighbor of it: NNRS in one line.
 
-    Tokens without neighbors and those where `protect` is true stay. `tokens` itself is left untouched, and so are
-    your targets: feed the result as inputs only. `generator` must live on the tokens' device.
+    Tokens without neighbors, ids without a row (-100, say) and those where `protect` is true, or 1, stay. `tokens`
+    itself is left untouched, and so are your targets: feed the result as inputs only. `generator` must live on the
+    tokens' device.
 
     >>> table = NeighborTable.from_vectors(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 0.0]]), k=1)
     >>> replace_with_neighbors(torch.tensor([0, 1, 2]), table, rate=1.0)
@@ -128,11 +129,22 @@ def replace_with_neighbors(
     """
     if isinstance(rate, float | int) and not 0.0 <= rate <= 1.0:
         raise ConfigError(f"rate must be a probability in [0, 1], got {rate}.")
+    _check_room(tokens, table.vocab_size)
     if table.k == 0:
         return tokens.clone()
     draws = torch.rand((2, *tokens.shape), generator=generator, device=tokens.device)
     table = table.to(tokens.device)
-    chosen = (draws[0] < rate) & table.replaceable[tokens]
+    rows = tokens.long().clamp(0, table.vocab_size - 1)
+    chosen = (draws[0] < rate) & table.replaceable[rows] & (rows == tokens)
     if protect is not None:
-        chosen = chosen & ~protect
-    return torch.where(chosen, table.draw(tokens, draws[1], temperature), tokens)
+        chosen = chosen & ~protect.bool()
+    return torch.where(chosen, table.draw(rows, draws[1], temperature).to(tokens.dtype), tokens)
+
+
+def _check_room(tokens: Tensor, vocab_size: int) -> None:
+    """Refuse tokens whose dtype cannot hold every id that may take their place."""
+    whole = not (tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool)
+    if not whole or torch.iinfo(tokens.dtype).max < vocab_size - 1:
+        raise ConfigError(
+            f"tokens of {tokens.dtype} cannot hold the ids of a table of {vocab_size:,} words. Use tokens.long()."
+        )
