@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.surroundings import default_dtype
 
 from nnrs.embeddings import cooccurrence, vectors_from_text
 from nnrs.embeddings.cooccurrence import _Text
@@ -86,6 +87,14 @@ def test_synonyms_come_out_nearest():
 def test_the_same_text_gives_the_same_vectors_bit_for_bit():
     ids = speak(20, 3, 3_000, seed=1)
     assert torch.equal(vectors_from_text(ids, 60).vectors, vectors_from_text(ids.int(), 60).vectors)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_the_default_dtype_changes_no_vector(dtype):
+    ids = speak(20, 3, 3_000, seed=1)
+    expected = vectors_from_text(ids, 60).vectors
+    with default_dtype(dtype):
+        assert torch.equal(vectors_from_text(ids, 60).vectors, expected)
 
 
 def test_rare_and_unseen_words_get_no_vector():

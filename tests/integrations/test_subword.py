@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 from tests.integrations.tiny import gpt2, t5
+from tests.surroundings import default_dtype
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch.nn import DataParallel
 from transformers import CLIPTokenizer, PreTrainedTokenizerFast
@@ -233,6 +234,16 @@ def test_a_table_is_made_from_the_decoders_embeddings_and_only_reads_them():
     assert neighbors_of(table, 1) == {2}
     assert not table.replaceable[0]
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_the_default_dtype_changes_no_table_of_a_model(dtype):
+    model, tokenizer = gpt2(), byte_level()
+    expected = nnrs.NeighborTable.from_model(model, tokenizer, k=2)
+    with default_dtype(dtype):
+        found = nnrs.NeighborTable.from_model(model, tokenizer, k=2)
+    assert torch.equal(found.ids, expected.ids)
+    assert torch.equal(found.similarities, expected.similarities)
 
 
 compiled = partial(torch.compile, backend="eager")

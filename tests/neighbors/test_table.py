@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.surroundings import default_dtype
 
 from nnrs.errors import ConfigError, DataError
 from nnrs.neighbors import table as table_module
@@ -66,6 +67,22 @@ def test_arrays_of_any_precision_are_taken_and_left_untouched(kind):
 def test_a_models_own_embedding_is_taken_without_a_gradient():
     weight = torch.nn.Parameter(torch.randn(8, 4))
     assert not NeighborTable.from_vectors(weight, k=2).similarities.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_the_default_dtype_changes_no_table(dtype):
+    text, everyone = torch.tensor([0, 1, 0, 2, 1, 0]), torch.ones(3, dtype=torch.bool)
+    expected = (
+        NeighborTable.from_vectors(VECTORS, k=2),
+        NeighborTable.from_transitions(text, replaceable=everyone, k=2),
+    )
+    with default_dtype(dtype):
+        found = (
+            NeighborTable.from_vectors(VECTORS, k=2),
+            NeighborTable.from_transitions(text, replaceable=everyone, k=2),
+        )
+    assert same(found[0], expected[0])
+    assert same(found[1], expected[1])
 
 
 def test_k_defaults_to_log2_of_the_vocabulary():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unchecked import unchecked
+from tests.surroundings import default_dtype, unchecked
 
 import nnrs
 from nnrs.errors import ConfigError
@@ -83,6 +83,19 @@ def test_a_mask_of_zeros_and_ones_protects_as_one_of_booleans_does():
     tokens = torch.arange(30)
     inputs = nnrs.replace_with_neighbors(tokens, table, rate=1.0, protect=(tokens < 3).long())
     assert torch.equal((inputs == tokens).nonzero()[:, 0], torch.arange(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_the_default_dtype_changes_no_draw(dtype):
+    table, tokens = nnrs.NeighborTable.from_vectors(VECTORS, k=4), torch.arange(30).repeat(100)
+    expected = nnrs.replace_with_neighbors(
+        tokens, table, rate=0.2, generator=torch.Generator().manual_seed(1)
+    )
+    with default_dtype(dtype):
+        inputs = nnrs.replace_with_neighbors(
+            tokens, table, rate=0.2, generator=torch.Generator().manual_seed(1)
+        )
+    assert torch.equal(inputs, expected)
 
 
 def test_the_one_line_use_compiles_whole():

@@ -41,7 +41,7 @@ def vectors_from_text(
     values, axes = principal_axes(gram, dim)
     # M = U S Vᵀ with S² the eigenvalues, so the usual rows U √S are M V / √S.
     reduce = (axes * values**-0.25).float()
-    vectors = torch.zeros(vocab_size, len(values))
+    vectors = torch.zeros(vocab_size, len(values), dtype=torch.float32)
     for words, rows in text.blocks():
         vectors[words] = rows @ reduce
     return Embeddings(vectors, source="corpus")
@@ -95,12 +95,12 @@ class _Text:
         first, side = int(words[0]), len(self.contexts)
         width = 2 * side
         column = torch.full((len(self.pairs),), -1).index_copy_(0, self.contexts, torch.arange(side))
-        counts = torch.zeros(len(words) * width)
+        counts = torch.zeros(len(words) * width, dtype=torch.float32)
         places = self.places[self.starts[first] : self.starts[first + len(words)]]
         for offset in (*range(-self.window, 0), *range(1, self.window + 1)):
             inside = places[(places + offset >= 0) & (places + offset < len(self.tokens))]
             columns = column[self.tokens[inside + offset]]
             cells = (self.tokens[inside] - first) * width + columns + (side if offset > 0 else 0)
             cells = cells[columns >= 0]
-            counts.index_add_(0, cells, torch.ones(len(cells)))
+            counts.index_add_(0, cells, torch.ones(len(cells), dtype=torch.float32))
         return counts.view(len(words), width)

@@ -49,7 +49,7 @@ def nearest(
         columns, values, recall = search(space)
     members = members.to(where)
     ids = torch.zeros(len(vectors), k, dtype=torch.int64, device=where)
-    similarities = torch.full((len(vectors), k), -torch.inf, device=where)
+    similarities = torch.full((len(vectors), k), -torch.inf, dtype=torch.float32, device=where)
     ids[members], similarities[members] = members[columns], values
     return Found(ids, similarities, recall)
 
@@ -72,11 +72,10 @@ def exact_rows(
     total, device = len(space.rows), space.rows.device
     width = -(-total // COLUMN_GROUP) * COLUMN_GROUP
     height = max(1, (CPU_SCORES if device.type == "cpu" else GPU_SCORES) // width)
-    buffer = torch.full(
-        (min(height, len(wanted)), width), -torch.inf, device=device
-    )  # columns past the last row stay -inf
+    # Columns past the last row stay -inf.
+    buffer = space.units.new_full((min(height, len(wanted)), width), -torch.inf)
     all_columns = torch.empty(len(wanted), space.k, dtype=torch.int64, device=device)
-    all_values = torch.empty(len(wanted), space.k, device=device)
+    all_values = space.units.new_empty(len(wanted), space.k)
     for start in range(0, len(wanted), height):
         block = wanted[start : start + height]
         scores = buffer[: len(block)]

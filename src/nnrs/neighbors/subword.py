@@ -209,7 +209,7 @@ def _nearest_of_a_kind(
 ) -> tuple[Int[Tensor, "rows k"], Float[Tensor, "rows k"]]:
     """Each row's neighbors among the rows of its kind; slots without one are at -inf."""
     ids = torch.zeros(len(vectors), k, dtype=torch.int64)
-    similarities = torch.full((len(vectors), k), -torch.inf)
+    similarities = torch.full((len(vectors), k), -torch.inf, dtype=torch.float32)
     where = kinds.to(vectors.device)
     middle = (
         vectors[where >= 0].float().mean(0) if centred and k else vectors.new_zeros((), dtype=torch.float32)

@@ -70,7 +70,7 @@ def transition_table(
     slots = torch.arange(len(words), device=ids.device) - (sizes.cumsum(0) - sizes)[words]
     kept = slots < k
     table = torch.zeros(vocab_size, k, dtype=torch.int64, device=ids.device)
-    similarities = torch.full((vocab_size, k), -torch.inf, device=ids.device)
+    similarities = torch.full((vocab_size, k), -torch.inf, dtype=torch.float32, device=ids.device)
     table[words[kept], slots[kept]] = bigrams.nexts[order][kept]
     similarities[words[kept], slots[kept]] = bigrams.shares[order][kept].log().float()
     made_from = fingerprint_of(FORMAT, "transitions", rows, k, ids, replaceable)

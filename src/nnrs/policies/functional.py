@@ -132,7 +132,8 @@ def replace_with_neighbors(
     _check_room(tokens, table.vocab_size)
     if table.k == 0:
         return tokens.clone()
-    draws = torch.rand((2, *tokens.shape), generator=generator, device=tokens.device)
+    shape = (2, *tokens.shape)
+    draws = torch.rand(shape, generator=generator, device=tokens.device, dtype=torch.float32)
     table = table.to(tokens.device)
     rows = tokens.long().clamp(0, table.vocab_size - 1)
     chosen = (draws[0] < rate) & table.replaceable[rows] & (rows == tokens)
