@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from jaxtyping import Float
 from torch import Tensor
 
-from nnrs.errors import ConfigError
-from nnrs.neighbors.probabilities import temperature_for
+from nnrs.neighbors.probabilities import check_temperature, temperature_for
 from nnrs.registry import look_up
 
 LOWEST, HIGHEST = (
@@ -84,10 +83,7 @@ class TemperatureController:
         weights: Float[Tensor, " vocab"],
     ) -> None:
         self._step = look_up(RULES, rule, "temperature rule")
-        if temperature <= 0.0:
-            raise ConfigError(
-                f"temperature must be positive, got {temperature}. For the closest neighbor every time, use k=1."
-            )
+        check_temperature(temperature)
         self.rule = rule
         self._first = temperature
         self._similarities, self._weights = similarities, weights

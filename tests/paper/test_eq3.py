@@ -2,13 +2,16 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.surroundings import unchecked
 
 from nnrs.errors import ConfigError
 from nnrs.neighbors.probabilities import neighbor_probabilities
+from nnrs.temperature import TemperatureController
 
 EMPTY = -torch.inf
 
@@ -58,9 +61,17 @@ def test_a_row_of_any_shape_and_a_temperature_on_the_device_will_do():
     assert neighbor_probabilities(torch.empty(4, 0), 1.0).shape == (4, 0)
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan])
-def test_a_temperature_that_is_not_positive_is_refused_with_advice(temperature):
-    with pytest.raises(
-        ConfigError, match=r"temperature must be positive, got .*\. For the closest .* use k=1\."
-    ):
+@pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan, math.inf, "0.5", None])
+def test_a_temperature_that_is_not_positive_and_finite_is_refused_with_advice(temperature):
+    message = r"temperature must be positive and finite, got .*\. For the closest .* use k=1\."
+    with unchecked(), pytest.raises(ConfigError, match=message):
         neighbor_probabilities(torch.rand(2, 2), temperature)
+    with unchecked(), pytest.raises(ConfigError, match=message):
+        TemperatureController("constant", temperature, torch.rand(2, 2), torch.ones(2))
+
+
+def test_a_number_of_numpys_is_a_temperature():
+    similarities = torch.rand(2, 3)
+    with unchecked():
+        found = neighbor_probabilities(similarities, np.float32(0.5))
+    assert torch.equal(found, neighbor_probabilities(similarities, 0.5))

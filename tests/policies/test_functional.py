@@ -102,12 +102,16 @@ def test_the_one_line_use_compiles_whole():
     table = nnrs.NeighborTable.from_vectors(VECTORS, k=4)
     tokens, protect = torch.tensor([-100, *range(40)]), torch.arange(41) % 2
     compiled = torch.compile(nnrs.replace_with_neighbors, backend="eager", fullgraph=True)
-    for rate in (0.0, 0.6, 0.7):  # a second number makes the rate a variable of the graph
+    for rate, temperature in (
+        (0.0, 0.5),
+        (0.6, 0.7),
+        (0.7, 0.9),
+    ):  # second numbers make variables of the graph
         drawn = []
         for use in (nnrs.replace_with_neighbors, compiled):
             torch.manual_seed(1)
             with unchecked():
-                drawn.append(use(tokens, table, rate=rate, temperature=0.7, protect=protect))
+                drawn.append(use(tokens, table, rate=rate, temperature=temperature, protect=protect))
         assert torch.equal(*drawn)
 
 

@@ -1,6 +1,7 @@
 """Ñ from N and τ (Eq. 3), drawing from Ñ, and the centroid w̃ (Eq. 4): tensors in, tensors out."""
 
 import math
+from numbers import Real
 
 import torch
 from jaxtyping import Float, Int
@@ -24,10 +25,8 @@ def neighbor_probabilities(
     tensor([[0.6667, 0.3333]])
     """
     # A temperature on the device is not checked: looking at it would be a CPU-GPU sync point.
-    if not isinstance(temperature, Tensor) and not temperature > 0:
-        raise ConfigError(
-            f"temperature must be positive, got {temperature}. For the closest neighbor every time, use k=1."
-        )
+    if not isinstance(temperature, Tensor):
+        check_temperature(temperature)
     if similarities.shape[-1] == 0:
         return similarities.clone()
     # Written out, because torch.softmax takes four times as long on rows this short (on the CPU) and has NaN
@@ -36,6 +35,15 @@ def neighbor_probabilities(
     highest = similarities.amax(-1, keepdim=True).clamp(min=bounds.min)
     weights = ((similarities - highest) / temperature).exp()
     return weights / weights.sum(-1, keepdim=True).clamp(min=bounds.tiny)
+
+
+def check_temperature(temperature: float) -> None:
+    """Refuse what no softmax can be divided by: an empty slot's -inf over an infinite τ would be no number."""
+    if not isinstance(temperature, Real) or not 0 < temperature < math.inf:
+        raise ConfigError(
+            f"temperature must be positive and finite, got {temperature!r}. "
+            "For the closest neighbor every time, use k=1."
+        )
 
 
 def pick(probabilities: Float[Tensor, "*rows k"], uniform: Float[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:

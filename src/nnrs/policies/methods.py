@@ -1,6 +1,5 @@
 """The methods by name: which parts of `InputPolicy` each one uses, and how they are made."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -10,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nnrs.errors import ConfigError
+from nnrs.neighbors.probabilities import check_temperature
 from nnrs.neighbors.table import NeighborTable
 from nnrs.neighbors.transition import TransitionRows
 from nnrs.policies.base import InputPolicy, Proposal, Reading
@@ -204,11 +204,9 @@ class PolicyConfig:
             )
         if self.temperature is None:
             object.__setattr__(self, "temperature", method.temperature)
-        elif not 0 < self.temperature < math.inf:
-            raise ConfigError(
-                f"temperature must be positive and finite, got {self.temperature}. "
-                "For the closest neighbor every time, use k=1."
-            )
+        else:
+            check_temperature(self.temperature)
+            object.__setattr__(self, "temperature", float(self.temperature))
 
     def _refuse_contradictions(self, method: Method) -> None:
         learned = method.policy is GumbelPolicy
