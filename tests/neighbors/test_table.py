@@ -250,6 +250,16 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     assert calls == [1]
 
 
+def test_a_user_without_a_home_has_no_cache_and_no_error(monkeypatch):
+    for name in ("NNRS_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)  # whom no password file knows
+    calls = []
+    assert same(load_or_make("f" * 64, counting(calls)), small_table())
+    assert calls == [1]
+    assert cache_path("ab") is None
+
+
 def test_the_cache_folder_follows_the_environment(tmp_path, monkeypatch):
     assert cache_path("ab").parent == type(tmp_path)(os.environ["NNRS_CACHE"])
     monkeypatch.delenv("NNRS_CACHE")

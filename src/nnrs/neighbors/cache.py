@@ -26,8 +26,18 @@ def fingerprint_of(*parts: Tensor | str | int | None) -> str:
     return digest.hexdigest()
 
 
-def cache_path(fingerprint: str) -> Path:
-    """Where the table of this fingerprint is kept: under $NNRS_CACHE, or the user's cache folder."""
-    shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(os.environ.get("NNRS_CACHE") or shared / "nnrs")
-    return folder / f"neighbors-{fingerprint[:32]}.safetensors"
+def cache_path(fingerprint: str) -> Path | None:
+    """Where the table of this fingerprint is kept: $NNRS_CACHE, or the user's cache folder; None without a home."""
+    folder = _cache_folder()
+    return folder and folder / f"neighbors-{fingerprint[:32]}.safetensors"
+
+
+def _cache_folder() -> Path | None:
+    if ours := os.environ.get("NNRS_CACHE"):
+        return Path(ours)
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return Path(shared) / "nnrs"
+    try:
+        return Path.home() / ".cache" / "nnrs"
+    except RuntimeError:  # a user that the system does not know, as in many containers
+        return None

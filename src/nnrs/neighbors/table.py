@@ -224,6 +224,8 @@ def load_or_make(fingerprint: str, make: Callable[[], NeighborTable]) -> Neighbo
     A damaged file in the cache is made anew.
     """
     path = cache_path(fingerprint)
+    if path is None:
+        return make()
     with contextlib.suppress(DataError):
         kept = NeighborTable.load(path)
         if kept.fingerprint == fingerprint:
