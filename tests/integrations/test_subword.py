@@ -319,8 +319,38 @@ def test_the_report_counts_what_is_covered_and_names_the_hubs():
     )
 
 
+def with_holes():
+    """Words at the ids 0, 1, 5 and 9, and special tokens at 3 and 4: four holes among ten ids."""
+    vocabulary = {"market": 0, "stock": 1, "<unk>": 3, "<eos>": 4, "trade": 5, "price": 9}
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", eos_token="<eos>")
+
+
+def test_ids_behind_holes_have_neighbors_and_holes_have_none():
+    tokenizer = with_holes()
+    assert len(tokenizer) == 6
+    table = nnrs.NeighborTable.from_vectors(torch.randn(12, 3), tokenizer, k=3)
+    assert [neighbors_of(table, number) for number in (0, 9)] == [{1, 5, 9}, {0, 1, 5}]
+    assert table.replaceable.nonzero()[:, 0].tolist() == [0, 1, 5, 9]
+
+
+def test_the_report_counts_holes_apart_from_tokens():
+    tokenizer = with_holes()
+    found = report(nnrs.NeighborTable.from_vectors(torch.randn(10, 3), tokenizer, k=3), tokenizer)
+    assert (found.tokens, found.covered, found.protected, found.holes) == (6, 4, {"special": 2}, 4)
+    assert "without a vector or a peer: 0; ids without a token: 4; hubs" in str(found)
+
+
+def test_holes_count_towards_the_vectors_that_are_needed():
+    with pytest.raises(ConfigError, match=r"ids go up to 9, .*resize_token_embeddings\(10\)"):
+        nnrs.NeighborTable.from_vectors(torch.randn(9, 3), with_holes())
+
+
 def test_what_has_no_table_is_refused():
-    with pytest.raises(ConfigError, match="21 tokens, but there are vectors for 20"):
+    with pytest.raises(
+        ConfigError,
+        match=r"ids go up to 20, but there are 20 vectors\. Call model\.resize_token_embeddings\(21\)",
+    ):
         nnrs.NeighborTable.from_vectors(torch.randn(20, 2), tokenizer=byte_level())
     with pytest.raises(ConfigError, match=r"from_vectors\(path, tokenizer"):
         nnrs.NeighborTable.from_vectors("vectors.txt")

@@ -44,7 +44,8 @@ HUBS_SHOWN = 5
 class Tokenizer(Protocol):
     """What is asked of a tokenizer; those of transformers have it."""
 
-    def __len__(self) -> int: ...
+    def get_vocab(self) -> dict[str, int]:
+        """Every entry and its id; ids may have holes."""
 
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
         """The vocabulary's entries with these ids, as they are stored."""
@@ -63,7 +64,7 @@ class Piece:
 
     text: str
     at_edge: bool  # of a word: whether it begins one or, where the vocabulary marks that instead, ends one
-    protection: str = ""  # special | byte | digit | blank; nothing where it may be replaced
+    protection: str = ""  # special | byte | digit | blank | hole; nothing where it may be replaced
 
     @property
     def kind(self) -> tuple[bool, str, str]:
@@ -72,14 +73,19 @@ class Piece:
 
 
 def pieces_of(tokenizer: Tokenizer) -> list[Piece]:
-    """Every entry of the tokenizer's vocabulary, by its marks at the edges of words; plain words, if it has none."""
-    entries = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
-    special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
-    read = _reading_of([entry for number, entry in enumerate(entries) if entry and number not in special])
-    return [
-        Piece(entry or "", False, "special") if number in special or not entry else read(entry)
-        for number, entry in enumerate(entries)
-    ]
+    """What each id stands for, by the marks at the edges of words; plain words, if the vocabulary has none.
+
+    An id that no entry has is a hole.
+    """
+    added = {*tokenizer.get_added_vocab().values()}
+    known = sorted(added | {*tokenizer.get_vocab().values()})
+    entries = dict(zip(known, tokenizer.convert_ids_to_tokens(known), strict=True))
+    special = added | {*tokenizer.all_special_ids}
+    read = _reading_of([entry for number, entry in entries.items() if number not in special])
+    pieces = [Piece("", False, "hole")] * (max(known, default=-1) + 1)
+    for number, entry in entries.items():
+        pieces[number] = Piece(entry, False, "special") if number in special else read(entry)
+    return pieces
 
 
 def case_of(text: str) -> str:
@@ -176,12 +182,13 @@ def _table(
     centred: bool,
     device: torch.device | str | None,
 ) -> NeighborTable:
-    if len(tokenizer) > len(vectors):
+    pieces = pieces_of(tokenizer)
+    if len(pieces) > len(vectors):
         raise ConfigError(
-            f"the tokenizer has {len(tokenizer):,} tokens, but there are vectors for {len(vectors):,}. "
-            "Call model.resize_token_embeddings(len(tokenizer)) first."
+            f"the tokenizer's ids go up to {len(pieces) - 1}, but there are {len(vectors):,} vectors. "
+            f"Call model.resize_token_embeddings({len(pieces)}) first."
         )
-    kinds = _kind_numbers(pieces_of(tokenizer), len(vectors))
+    kinds = _kind_numbers(pieces, len(vectors))
     kinds[~candidates_among(vectors, protected).cpu()] = -1
     k = checked_k(k, kinds >= 0)
     made_from = fingerprint_of(FORMAT, k, int(centred), vectors, kinds)
@@ -233,15 +240,17 @@ class Report:
     tokens: int
     covered: int
     protected: dict[str, int]
+    holes: int  # ids below the highest that no token has
     hubs: tuple[tuple[str, int], ...]
 
     def __str__(self) -> str:
         kept = ", ".join(f"{count:,} {why}" for why, count in sorted(self.protected.items())) or "none"
         alone = self.tokens - self.covered - sum(self.protected.values())
+        holes = f"; ids without a token: {self.holes:,}" if self.holes else ""
         hubs = ", ".join(f"{text!r} in {count:,} rows" for text, count in self.hubs)
         return (
             f"neighbors for {self.covered:,} of {self.tokens:,} tokens ({self.covered / max(self.tokens, 1):.1%}); "
-            f"protected: {kept}; without a vector or a peer: {alone:,}; hubs: {hubs or 'none'}"
+            f"protected: {kept}; without a vector or a peer: {alone:,}{holes}; hubs: {hubs or 'none'}"
         )
 
 
@@ -249,8 +258,10 @@ def report(table: NeighborTable, tokenizer: Tokenizer) -> Report:
     """How much of the tokenizer's vocabulary the table covers, and its hubs."""
     pieces = pieces_of(tokenizer)
     protected = Counter(piece.protection for piece in pieces if piece.protection)
+    holes = protected.pop("hole", 0)
     hubs = tuple((pieces[number].text, count) for number, count in table.hubs(HUBS_SHOWN))
-    return Report(len(pieces), int(table.replaceable[: len(pieces)].sum()), dict(protected), hubs)
+    covered = int(table.replaceable[: len(pieces)].sum())
+    return Report(len(pieces) - holes, covered, dict(protected), holes, hubs)
 
 
 Reader = Callable[[str], Piece]
