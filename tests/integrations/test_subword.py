@@ -8,7 +8,7 @@ from tests.integrations.tiny import gpt2, t5
 from tests.surroundings import default_dtype
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch.nn import DataParallel
-from transformers import CLIPTokenizer, PreTrainedTokenizerFast
+from transformers import ByT5Tokenizer, CLIPTokenizer, PreTrainedTokenizerFast
 
 import nnrs
 from nnrs.errors import ConfigError
@@ -154,6 +154,22 @@ def test_a_vocabulary_that_marks_what_goes_on_is_read_like_one_that_marks_what_e
         Piece("", False, "blank"),
         Piece("4", False, "digit"),
     ]
+
+
+def test_in_a_vocabulary_of_single_bytes_only_printable_ascii_is_text():
+    pieces = pieces_of(ByT5Tokenizer(extra_ids=2))[3:]  # behind <pad>, </s> and <unk>
+    why = [piece.protection for piece in pieces]
+    assert why[:32] == ["byte"] * 32  # control characters
+    assert why[ord(" ")] == "blank"
+    assert why[ord("0") : ord("9") + 1] == ["digit"] * 10
+    assert [piece.text for piece in pieces if not piece.protection] == [
+        *map(chr, (*range(33, 48), *range(58, 127)))
+    ]
+    assert why[127:] == ["byte"] * 129 + ["special"] * 2
+
+
+def test_a_vocabulary_of_letters_is_read_as_letters():
+    assert [piece.protection for piece in pieces_of(fast(["a", "é", "ß", "~"]))[:4]] == [""] * 4
 
 
 def test_special_tokens_do_not_say_how_a_vocabulary_is_read():

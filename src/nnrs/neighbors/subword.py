@@ -272,6 +272,8 @@ def _reading_of(entries: Sequence[str]) -> Reader:
 
     Any vocabulary may have a few entries that look like another's: `Ġ` is a letter of Maltese, `##` begins a heading.
     """
+    if _single_bytes(entries):
+        return _single_byte
     first = {"Ġ": _byte_level, "▁": _sentence_piece, "##": _word_piece}
     last = {WORD_END: _word_end_bytes if _of_bytes(entries) else _word_end, GOES_ON: _goes_on}
     found = Counter(mark for entry in entries for mark in first if entry.startswith(mark))
@@ -314,6 +316,18 @@ def _word_end_bytes(entry: str) -> Piece:
 def _goes_on(entry: str) -> Piece:
     """An entry of CTRL's kind, as fastBPE writes it."""
     return _piece(entry.removesuffix(GOES_ON), at_edge=not entry.endswith(GOES_ON))
+
+
+def _single_byte(entry: str) -> Piece:
+    """An entry of ByT5's kind: outside of printable ASCII a byte alone is no text."""
+    if entry.isascii() and entry.isprintable():
+        return _piece(entry, at_edge=True)
+    return Piece(entry, False, "byte")
+
+
+def _single_bytes(entries: Sequence[str]) -> bool:
+    """Whether every entry is one character, and the characters below 256, the bytes, are all there."""
+    return max(map(len, entries), default=0) == 1 and {*map(chr, range(256))} <= {*entries}
 
 
 def _of_bytes(entries: Iterable[str]) -> bool:
