@@ -68,6 +68,15 @@ def test_the_rows_are_those_of_a_truncated_svd():
     )
 
 
+def test_numbers_beyond_the_rank_of_the_text_are_too_small_to_matter():
+    ids = torch.randint(12, (400,), generator=torch.Generator().manual_seed(0))
+    vectors = vectors_from_text(ids, 12, dim=100).vectors.double()
+    assert vectors.shape[1] >= 12
+    rows = torch.from_numpy(slow_ppmi(ids.tolist(), 12, 2))
+    u, s, _ = torch.linalg.svd(rows)
+    torch.testing.assert_close(vectors @ vectors.T, u @ s.diag() @ u.T, atol=1e-4, rtol=1e-4)
+
+
 def speak(concepts, synonyms, length, seed):
     """A cycle of concepts with detours, each spoken by a random one of its synonyms."""
     generator = np.random.default_rng(seed)

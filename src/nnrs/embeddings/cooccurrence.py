@@ -27,7 +27,8 @@ def vectors_from_text(
 ) -> Embeddings:
     """Vectors of at most `dim` numbers from the words that stand within `window` places of each other.
 
-    Words that occur fewer than `min_count` times get none: theirs would be noise. Nothing here is random.
+    Words that occur fewer than `min_count` times get none: theirs would be noise. Nothing here is random. Where fewer
+    numbers than `dim` would do, some of those beyond are the rounding of float32, too small to change a cosine.
     """
     text = _Text.of(ids, vocab_size, window, min_count)
     if not bool(text.frequent.any()):

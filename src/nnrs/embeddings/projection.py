@@ -11,7 +11,8 @@ def principal_axes(
 ) -> tuple[Float[Tensor, " axes"], Float[Tensor, "dim axes"]]:
     """The `count` largest eigenvalues of XᵀX, falling, and their axes; fewer where X has a lower rank.
 
-    An axis is only known up to its sign: the entry furthest from zero is made positive.
+    The rank is seen in a float64 product only: the rounding of a float32 one gives small axes of its own. An axis is
+    only known up to its sign: the entry furthest from zero is made positive.
     """
     values, axes = torch.linalg.eigh(gram.double())
     values, axes = values.flip(0)[:count], axes.flip(1)[:, :count]
