@@ -1,8 +1,12 @@
+import dataclasses
+import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.surroundings import unchecked
 
 from nnrs.errors import ConfigError
 from nnrs.schedules import SHAPES, Schedule, progress
@@ -73,10 +77,35 @@ def test_a_schedule_may_fall():
     assert Schedule("linear", 0.4, 0.0)(0.5) == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize("bad", [(-0.1, 0.2), (0.0, 1.5), (math.nan, 0.2)])
+@pytest.mark.parametrize("bad", [(-0.1, 0.2), (0.0, 1.5), (math.nan, 0.2), (0.0, np.float32(2.0))])
 def test_rates_outside_the_unit_interval_are_refused(bad):
-    with pytest.raises(ConfigError, match="probability"):
+    with unchecked(), pytest.raises(ConfigError, match="probability"):
         Schedule("linear", *bad)
+
+
+@pytest.mark.parametrize("bad", ["0.2", None, [0.2]])
+def test_a_rate_that_is_no_number_is_refused(bad):
+    with (
+        unchecked(),
+        pytest.raises(ConfigError, match=r"schedule end must be a probability in \[0, 1\], got"),
+    ):
+        Schedule("linear", 0.0, bad)
+
+
+def test_numbers_of_any_kind_are_rates_and_become_plain_ones():
+    with unchecked():
+        schedule = Schedule("linear", 0, np.float32(0.25))
+    assert schedule == Schedule("linear", 0.0, 0.25)
+    assert json.dumps(dataclasses.astuple(schedule)) == '["linear", 0.0, 0.25]'
+
+
+@pytest.mark.parametrize("shape", [0, None, ["linear"]])
+def test_a_shape_that_is_no_name_is_refused_with_the_names(shape):
+    with (
+        unchecked(),
+        pytest.raises(ConfigError, match=r"schedule shape must be a name, got .* Known: .*linear"),
+    ):
+        Schedule(shape, 0.1)
 
 
 def test_an_unknown_shape_is_answered_with_the_closest_one():

@@ -16,8 +16,11 @@ def look_up(table: Mapping[str, T], name: str, kind: str) -> T:
     Traceback (most recent call last):
     nnrs.errors.ConfigError: unknown schedule shape 'liner'. Did you mean 'linear'? Known: linear, static.
     """
+    known = f"Known: {', '.join(sorted(table))}."
+    if not isinstance(name, str):
+        raise ConfigError(f"{kind} must be a name, got {name!r}. {known}")
     if name in table:
         return table[name]
     close = difflib.get_close_matches(name, table, n=1)
     hint = f" Did you mean '{close[0]}'?" if close else ""
-    raise ConfigError(f"unknown {kind} '{name}'.{hint} Known: {', '.join(sorted(table))}.")
+    raise ConfigError(f"unknown {kind} '{name}'.{hint} {known}")

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 from nnrs.errors import ConfigError
 from nnrs.registry import look_up
@@ -77,6 +79,13 @@ def progress(index: int, count: int) -> float:
     return 1.0 if count <= 1 else index / (count - 1)
 
 
+def checked_rate(rate: Any, name: str) -> float:
+    """`rate` as a plain float, if it is a probability; any kind of number will do."""
+    if not isinstance(rate, Real) or not 0.0 <= float(rate) <= 1.0:
+        raise ConfigError(f"{name} must be a probability in [0, 1], got {rate!r}.")
+    return float(rate)
+
+
 @dataclass(frozen=True)
 class Schedule:
     """A rate over training: `schedule(z)` = start + (end − start)·g(z) for progress z in [0, 1].
@@ -92,9 +101,7 @@ class Schedule:
     def __post_init__(self) -> None:
         look_up(SHAPES, self.shape, "schedule shape")
         for name in ("start", "end"):
-            rate = getattr(self, name)
-            if not 0.0 <= rate <= 1.0:
-                raise ConfigError(f"schedule {name} must be a probability in [0, 1], got {rate}.")
+            object.__setattr__(self, name, checked_rate(getattr(self, name), f"schedule {name}"))
 
     def __call__(self, z: float) -> float:
         """The rate at progress z, beyond the end that of the end; rounding is kept inside the two rates."""

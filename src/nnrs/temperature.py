@@ -85,7 +85,7 @@ class TemperatureController:
         self._step = look_up(RULES, rule, "temperature rule")
         check_temperature(temperature)
         self.rule = rule
-        self._first = temperature
+        self._first = float(temperature)
         self._similarities, self._weights = similarities, weights
 
     def start(self) -> TemperatureState:

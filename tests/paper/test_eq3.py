@@ -70,8 +70,19 @@ def test_a_temperature_that_is_not_positive_and_finite_is_refused_with_advice(te
         TemperatureController("constant", temperature, torch.rand(2, 2), torch.ones(2))
 
 
-def test_a_number_of_numpys_is_a_temperature():
-    similarities = torch.rand(2, 3)
+def test_a_number_of_numpys_is_a_temperature_and_becomes_a_plain_one():
+    similarities, temperature = torch.rand(2, 3), np.float32(0.75)
     with unchecked():
-        found = neighbor_probabilities(similarities, np.float32(0.5))
-    assert torch.equal(found, neighbor_probabilities(similarities, 0.5))
+        found = neighbor_probabilities(similarities, temperature)
+        state = TemperatureController("constant", temperature, similarities, torch.ones(2)).start()
+    assert torch.equal(found, neighbor_probabilities(similarities, 0.75))
+    assert type(state.temperature) is float
+
+
+@pytest.mark.parametrize("rule", [None, 1])
+def test_a_temperature_rule_that_is_no_name_is_refused(rule):
+    with (
+        unchecked(),
+        pytest.raises(ConfigError, match=r"temperature rule must be a name, got .* Known: .*prose"),
+    ):
+        TemperatureController(rule, 0.5, torch.rand(2, 2), torch.ones(2))

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,7 +9,7 @@ from tests.surroundings import default_dtype, unchecked
 
 import nnrs
 from nnrs.errors import ConfigError
-from nnrs.policies.functional import capacity_for, positions_of
+from nnrs.policies.functional import capacity_for, draw_shape, positions_of
 
 VECTORS = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
 
@@ -45,6 +46,39 @@ def test_rate_0_and_k_0_change_nothing_and_a_rate_above_1_is_refused():
     assert torch.equal(nnrs.replace_with_neighbors(tokens, empty, rate=1.0), tokens)
     with pytest.raises(ConfigError, match="probability"):
         nnrs.replace_with_neighbors(tokens, table, rate=1.2)
+
+
+@pytest.mark.parametrize(
+    ("rate", "message"),
+    [
+        ("0.2", r"rate must be a probability in \[0, 1\], got '0\.2'"),
+        (np.float32(2.0), r"rate must be a probability in \[0, 1\], got .*2\.0"),
+        (None, "rate must be a probability"),
+        (nnrs.Schedule("linear"), r"ask the schedule for it, as in rate=schedule\("),
+    ],
+)
+def test_a_rate_that_is_no_probability_is_refused(rate, message):
+    table = nnrs.NeighborTable.from_vectors(VECTORS, k=4)
+    with unchecked(), pytest.raises(ConfigError, match=message):
+        nnrs.replace_with_neighbors(torch.arange(30), table, rate=rate)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, torch.tensor])
+def test_a_number_of_any_kind_is_a_rate(kind):
+    table, tokens = nnrs.NeighborTable.from_vectors(VECTORS, k=4), torch.arange(30)
+    drawn = []
+    for rate in (0.25, kind(0.25)):
+        generator = torch.Generator().manual_seed(0)
+        with unchecked():
+            drawn.append(nnrs.replace_with_neighbors(tokens, table, rate=rate, generator=generator))
+    assert torch.equal(*drawn)
+    assert not torch.equal(drawn[0], tokens)
+
+
+@pytest.mark.parametrize("granularity", [1, None])
+def test_a_granularity_that_is_no_name_is_refused(granularity):
+    with unchecked(), pytest.raises(ConfigError, match=r"granularity must be a name, got .* Known: position"):
+        draw_shape(granularity, 2, 3)
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])

@@ -2,6 +2,7 @@
 
 import math
 from numbers import Real
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -37,9 +38,9 @@ def neighbor_probabilities(
     return weights / weights.sum(-1, keepdim=True).clamp(min=bounds.tiny)
 
 
-def check_temperature(temperature: float) -> None:
+def check_temperature(temperature: Any) -> None:
     """Refuse what no softmax can be divided by: an empty slot's -inf over an infinite τ would be no number."""
-    if not isinstance(temperature, Real) or not 0 < temperature < math.inf:
+    if not isinstance(temperature, Real) or not 0.0 < float(temperature) < math.inf:
         raise ConfigError(
             f"temperature must be positive and finite, got {temperature!r}. "
             "For the closest neighbor every time, use k=1."

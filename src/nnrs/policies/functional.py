@@ -10,6 +10,7 @@ from torch import Tensor
 from nnrs.errors import ConfigError
 from nnrs.neighbors.table import NeighborTable
 from nnrs.registry import look_up
+from nnrs.schedules import Schedule, checked_rate
 
 # What one draw of ξ decides: (rows that share it, steps that share it).
 GRANULARITIES = {
@@ -127,8 +128,12 @@ def replace_with_neighbors(
     >>> replace_with_neighbors(torch.tensor([0, 1, 2]), table, rate=1.0)
     tensor([1, 0, 2])
     """
-    if isinstance(rate, float | int) and not 0.0 <= rate <= 1.0:
-        raise ConfigError(f"rate must be a probability in [0, 1], got {rate}.")
+    if isinstance(rate, Schedule):
+        raise ConfigError(
+            "rate must be a number: ask the schedule for it, as in rate=schedule(step / steps)."
+        )
+    if not isinstance(rate, Tensor):
+        rate = checked_rate(rate, "rate")
     _check_room(tokens, table.vocab_size)
     if table.k == 0:
         return tokens.clone()
