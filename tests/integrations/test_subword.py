@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from tests.integrations.tiny import gpt2, t5
-from tests.surroundings import default_dtype
+from tests.surroundings import default_dtype, unchecked
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch.nn import DataParallel
 from transformers import ByT5Tokenizer, CLIPTokenizer, PreTrainedTokenizerFast
@@ -380,6 +380,42 @@ def test_what_has_no_table_is_refused():
     )
     with pytest.raises(ConfigError, match="quantised"):
         nnrs.NeighborTable.from_model(quantised, byte_level())
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [None, "gpt2", Tokenizer(models.WordLevel({"a": 0}))], ids=lambda value: type(value).__name__
+)
+def test_what_is_no_tokenizer_of_transformers_is_refused(tokenizer):
+    message = rf"got {type(tokenizer).__name__}\. .*PreTrainedTokenizerFast\(tokenizer_object=tokenizer\)"
+    with unchecked(), pytest.raises(ConfigError, match=message):
+        nnrs.NeighborTable.from_model(gpt2(), tokenizer)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_embeddings_that_are_all_equal_are_refused(value, dtype):
+    model = gpt2().to(dtype)
+    torch.nn.init.constant_(model.get_input_embeddings().weight, value)
+    with pytest.raises(ConfigError, match="the input embeddings are all equal"):
+        nnrs.NeighborTable.from_model(model, byte_level(), k=2)
+
+
+def test_pieces_at_the_mean_have_no_neighbors_and_leave_fewer_to_their_peers():
+    model, tokenizer = gpt2(), fast(list("abcdef"))
+    weights = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
+    with torch.no_grad():
+        model.get_input_embeddings().weight[:, :2] = 2.0  # a mean that is exact
+        model.get_input_embeddings().weight[:, 2:] = 0.0
+        model.get_input_embeddings().weight[:6, :2] += weights
+    table = nnrs.NeighborTable.from_model(model, tokenizer, k=4)
+    assert [neighbors_of(table, number) for number in range(6)] == [
+        set(),
+        set(),
+        set(),
+        {4, 5},
+        {3, 5},
+        {3, 4},
+    ]
 
 
 def test_characters_stand_for_bytes_as_in_gpt2s_vocabulary():

@@ -7,8 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.surroundings import default_dtype
+from tests.surroundings import default_dtype, unchecked
 
+from nnrs.embeddings import Embeddings
 from nnrs.errors import ConfigError, DataError
 from nnrs.neighbors import table as table_module
 from nnrs.neighbors.cache import cache_path, fingerprint_of
@@ -98,6 +99,81 @@ def test_a_k_that_cannot_be_is_refused_with_both_numbers(k, message):
         NeighborTable.from_vectors(VECTORS, k=k)
 
 
+def test_a_k_that_is_no_whole_number_is_refused_and_one_of_numpys_is_not():
+    for k in (2.0, "2"):
+        with unchecked(), pytest.raises(ConfigError, match=f"k must be a whole number, got {k!r}"):
+            NeighborTable.from_vectors(VECTORS, k=k)
+    with unchecked():
+        found = NeighborTable.from_vectors(VECTORS, k=np.int64(2))
+    expected = NeighborTable.from_vectors(VECTORS, k=2)
+    assert same(found, expected)
+    assert found.fingerprint == expected.fingerprint
+
+
+def test_too_few_vectors_for_the_usual_k_are_not_blamed_on_the_user():
+    vectors = torch.zeros(10_000, 2)
+    vectors[:5] = 1.0
+    with pytest.raises(
+        ConfigError, match=r"k=13, the usual for 10,000 words, .* only 5 words .* at most k=4"
+    ):
+        NeighborTable.from_vectors(vectors)
+
+
+@pytest.mark.parametrize("protected", [[5, 0], np.array([5, 0]), torch.tensor([5, 0]), {np.int64(5), 0}])
+def test_protected_ids_may_be_any_whole_numbers(protected):
+    with unchecked():
+        table = NeighborTable.from_vectors(VECTORS, k=1, protected=protected)
+    assert table.replaceable.tolist() == [False, True, False, True, False, False]
+
+
+MASK = [False, False, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "protected",
+    [torch.tensor(MASK), np.array(MASK), MASK, ["<eos>"], "<eos>", [1.0], 0, None, torch.tensor(0)],
+    ids=str,
+)
+def test_what_is_no_list_of_ids_is_not_taken_for_protected_ones(protected):
+    with (
+        unchecked(),
+        pytest.raises(ConfigError, match=r"^protected must be a list of ids, got .*mask\.nonzero\(\)"),
+    ):
+        NeighborTable.from_vectors(VECTORS, k=1, protected=protected)
+
+
+@pytest.mark.parametrize(
+    ("groups", "got"),
+    [
+        (torch.zeros(5, dtype=torch.int64), r"torch\.int64 of the shape \(5,\)"),
+        (torch.zeros(6, 1, dtype=torch.int64), r"torch\.int64 of the shape \(6, 1\)"),
+        (torch.zeros(6), "torch.float32 of the shape"),
+        ([0] * 6, "list"),
+    ],
+)
+def test_groups_that_do_not_fit_the_words_are_refused(groups, got):
+    message = f"groups must be a tensor with a whole number for each of the 6 words, got {got}"
+    with unchecked(), pytest.raises(ConfigError, match=message):
+        NeighborTable.from_vectors(VECTORS, k=1, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [
+        (torch.nn.Embedding(6, 2), r"got Embedding\. Use its \.weight\."),
+        (Embeddings(VECTORS, "file"), r"got Embeddings\. Use its \.vectors\."),
+        (torch.nn.ReLU(), "got ReLU"),
+        (None, "got NoneType"),
+        (["market", "stock"], "got list"),
+        (torch.zeros(6), r"got the shape \(6,\)"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_no_matrix_of_vectors_is_refused(vectors, message):
+    with unchecked(), pytest.raises(ConfigError, match=f"^vectors must be .*{message}"):
+        NeighborTable.from_vectors(vectors, k=1)
+
+
 def test_a_protected_id_outside_the_vocabulary_is_refused():
     with pytest.raises(ConfigError, match="protected id 6 is not one of the 6 words"):
         NeighborTable.from_vectors(VECTORS, k=1, protected=[6])
@@ -176,6 +252,12 @@ def test_a_saved_table_comes_back_whole(tmp_path):
     assert same(loaded, table)
     assert (loaded.fingerprint, loaded.recall) == ("made by hand", 0.1 + 0.2)
     assert [path.name for path in tmp_path.iterdir()] == ["t.safetensors"]
+
+
+def test_a_path_may_be_a_text(tmp_path):
+    path = str(tmp_path / "t.safetensors")
+    small_table().save(path)
+    assert same(NeighborTable.load(path), small_table())
 
 
 def damage(path, how):

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from nnrs.embeddings import read_vectors
 from nnrs.errors import ConfigError
+from nnrs.neighbors.arguments import as_matrix, candidates_among
 from nnrs.neighbors.cache import fingerprint_of
 from nnrs.neighbors.search import nearest
 from nnrs.neighbors.table import (
     WORTH_CACHING,
     NeighborTable,
-    candidates_among,
     checked_k,
     fill_empty,
     load_or_make,
@@ -77,6 +77,11 @@ def pieces_of(tokenizer: Tokenizer) -> list[Piece]:
 
     An id that no entry has is a hole.
     """
+    if not hasattr(tokenizer, "convert_ids_to_tokens"):
+        raise ConfigError(
+            f"a tokenizer of transformers is needed, got {type(tokenizer).__name__}. "
+            "One of tokenizers is made into it by PreTrainedTokenizerFast(tokenizer_object=tokenizer)."
+        )
     added = {*tokenizer.get_added_vocab().values()}
     known = sorted(added | {*tokenizer.get_vocab().values()})
     entries = dict(zip(known, tokenizer.convert_ids_to_tokens(known), strict=True))
@@ -160,7 +165,7 @@ def table_from_vectors(
     device: torch.device | str | None = None,
 ) -> NeighborTable:
     """The nearest by cosine among given vectors; a file of word vectors serves the pieces at the edge of a word."""
-    rows = _read(vectors, tokenizer) if isinstance(vectors, Path | str) else torch.as_tensor(vectors).detach()
+    rows = _read(vectors, tokenizer) if isinstance(vectors, Path | str) else as_matrix(vectors)
     return _table(rows, tokenizer, k, protected, centred=False, device=device)
 
 
@@ -187,6 +192,10 @@ def _table(
         raise ConfigError(
             f"the tokenizer's ids go up to {len(pieces) - 1}, but there are {len(vectors):,} vectors. "
             f"Call model.resize_token_embeddings({len(pieces)}) first."
+        )
+    if centred and torch.equal(vectors.amin(0), vectors.amax(0)):
+        raise ConfigError(
+            "the input embeddings are all equal: none is nearer. Make the table of a trained model."
         )
     kinds = _kind_numbers(pieces, len(vectors))
     kinds[~candidates_among(vectors, protected).cpu()] = -1
@@ -224,10 +233,11 @@ def _nearest_of_a_kind(
     for kind in range(int(kinds.max()) + 1 if k else 0):
         rows = vectors[where == kind].float() - middle
         members = (kinds == kind).nonzero().squeeze(1)
-        slots = min(k, len(members) - 1)
+        distinct = (rows != 0).any(-1).cpu()  # from the mean
+        slots = min(k, int(distinct.sum()) - 1)
         if slots < 1:
             continue
-        found = nearest(rows, slots, candidates=(rows != 0).any(-1).cpu())
+        found = nearest(rows, slots, candidates=distinct)
         ids[members, :slots] = members[found.ids.cpu()]
         similarities[members, :slots] = found.similarities.cpu()
     return ids, similarities

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from nnrs.errors import ConfigError, DataError, RunError
 from nnrs.files import write_atomically
+from nnrs.neighbors.arguments import as_matrix, candidates_among, checked_groups
 from nnrs.neighbors.cache import cache_path, fingerprint_of
 from nnrs.neighbors.probabilities import neighbor_probabilities, pick
 from nnrs.neighbors.search import nearest
@@ -85,9 +87,9 @@ class NeighborTable:
                     "from_vectors(path, tokenizer, k=...)."
                 )
             return table_from_vectors(vectors, tokenizer, k, protected, device)
-        rows = torch.as_tensor(vectors).detach().float()
+        rows = as_matrix(vectors).float()
         candidates = candidates_among(rows, protected)
-        k = checked_k(k, candidates)
+        k, groups = checked_k(k, candidates), checked_groups(groups, rows)
         if k == 0:
             return NeighborTable(
                 rows.new_empty(len(rows), 0, dtype=torch.int64), rows.new_empty(len(rows), 0)
@@ -191,7 +193,7 @@ class NeighborTable:
             return self
         return replace(self, ids=self.ids.to(device), similarities=self.similarities.to(device))
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write the table as safetensors, with what it was made from."""
         tensors = {"ids": self.ids.cpu().contiguous(), "similarities": self.similarities.cpu().contiguous()}
         metadata = {
@@ -200,10 +202,10 @@ class NeighborTable:
             "recall": json.dumps(self.recall),
             "checksum": fingerprint_of(*tensors.values()),
         }
-        write_atomically(path, partial(save_file, tensors, metadata=metadata))
+        write_atomically(Path(path), partial(save_file, tensors, metadata=metadata))
 
     @classmethod
-    def load(cls, path: Path) -> "NeighborTable":
+    def load(cls, path: Path | str) -> "NeighborTable":
         """The table that `save` wrote."""
         try:
             with safe_open(path, framework="pt") as file:
@@ -239,28 +241,23 @@ def load_or_make(fingerprint: str, make: Callable[[], NeighborTable]) -> Neighbo
 
 def checked_k(k: int | None, candidates: Bool[Tensor, " vocab"]) -> int:
     """`k`, or round(log2 V) for None, if there are enough words to be neighbors."""
-    k = default_k(len(candidates)) if k is None else k
-    count = int(candidates.sum())
-    if k < 0:
-        raise ConfigError(f"k must be 0 or more, got {k}. With k=0 nothing is replaced.")
-    if k > 0 and k >= count:
+    usual, count = default_k(len(candidates)), int(candidates.sum())
+    try:
+        number = usual if k is None else operator.index(k)
+    except TypeError:
+        raise ConfigError(f"k must be a whole number, got {k!r}.") from None
+    if number < 0:
+        raise ConfigError(f"k must be 0 or more, got {number}. With k=0 nothing is replaced.")
+    if number > 0 and number >= count:
+        asked = f"k={number}" if k is not None else f"k={usual}, the usual for {len(candidates):,} words,"
         raise ConfigError(
-            f"k={k} asks for more neighbors than a word has: only {count:,} words are replaceable. Use a smaller k."
+            f"{asked} asks for more neighbors than a word has: only {count:,} words are replaceable. "
+            f"Use at most k={max(count - 1, 0)}, or more vectors."
         )
-    return k
+    return number
 
 
 def fill_empty(ids: Int[Tensor, "vocab k"], similarities: Float[Tensor, "vocab k"]) -> Int[Tensor, "vocab k"]:
     """`ids` with each row's own id in its empty slots."""
     own = torch.arange(len(ids), device=ids.device)[:, None]
     return torch.where(similarities == -torch.inf, own, ids)
-
-
-def candidates_among(rows: Float[Tensor, "vocab dim"], protected: Iterable[int]) -> Bool[Tensor, " vocab"]:
-    """Which words have a vector and are not protected."""
-    candidates = (rows != 0).any(-1) & rows.isfinite().all(-1)
-    for word in protected:
-        if not 0 <= word < len(rows):
-            raise ConfigError(f"protected id {word} is not one of the {len(rows):,} words.")
-        candidates[word] = False
-    return candidates

@@ -1,0 +1,71 @@
+"""What a table is made from, as users give it: checked, and brought to one form."""
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nnrs.errors import ConfigError
+
+
+def as_matrix(vectors: Any) -> Float[Tensor, "vocab dim"]:
+    """Vectors as a tensor, a row for each word, without a gradient."""
+    kind = type(vectors).__name__
+    for name in ("weight", "vectors"):
+        if hasattr(vectors, name):
+            raise ConfigError(f"vectors must be a matrix, got {kind}. Use its .{name}.")
+    try:
+        rows = torch.as_tensor(vectors).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise ConfigError(
+            f"vectors must be a tensor or an array with a row for each word, got {kind}."
+        ) from None
+    if rows.ndim != 2:
+        raise ConfigError(
+            f"vectors must be a matrix with a row for each word, got the shape {tuple(rows.shape)}."
+        )
+    return rows
+
+
+def candidates_among(rows: Float[Tensor, "vocab dim"], protected: Iterable[int]) -> Bool[Tensor, " vocab"]:
+    """Which words have a vector and are not protected."""
+    candidates = (rows != 0).any(-1) & rows.isfinite().all(-1)
+    numbers = _plain_ids(protected)
+    for word in numbers:
+        if not 0 <= word < len(rows):
+            raise ConfigError(f"protected id {word} is not one of the {len(rows):,} words.")
+    candidates[numbers] = False
+    return candidates
+
+
+def _plain_ids(protected: Any) -> list[int]:
+    """Ids of any kind of number, in any kind of list."""
+    try:
+        listed = list(protected.tolist() if isinstance(protected, Tensor | np.ndarray) else protected)
+        if any(isinstance(word, bool | np.bool_) for word in listed):
+            raise TypeError
+        return [operator.index(word) for word in listed]
+    except TypeError:
+        raise ConfigError(
+            f"protected must be a list of ids, got {protected!r:.60}. For a mask, use mask.nonzero().flatten()."
+        ) from None
+
+
+def checked_groups(groups: Any, rows: Float[Tensor, "vocab dim"]) -> Int[Tensor, " vocab"] | None:
+    """`groups` where the rows are, if there is a whole number for each of them."""
+    if groups is None:
+        return None
+    got = (
+        f"{groups.dtype} of the shape {tuple(groups.shape)}"
+        if isinstance(groups, Tensor)
+        else type(groups).__name__
+    )
+    if not isinstance(groups, Tensor) or groups.shape != rows.shape[:1] or groups.is_floating_point():
+        raise ConfigError(
+            f"groups must be a tensor with a whole number for each of the {len(rows):,} words, got {got}."
+        )
+    return groups.to(rows.device)
