@@ -89,7 +89,7 @@ def test_ids_without_a_row_stay(rate):
     assert (inputs == tokens).tolist() == [[True, rate == 0.0, True], [True, True, True]]
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16])
 def test_tokens_keep_their_dtype_and_become_what_int64_ones_do(dtype):
     table = nnrs.NeighborTable.from_vectors(VECTORS, k=4)
     tokens = torch.arange(30).repeat(4)

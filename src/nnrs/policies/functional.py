@@ -140,11 +140,12 @@ def replace_with_neighbors(
     shape = (2, *tokens.shape)
     draws = torch.rand(shape, generator=generator, device=tokens.device, dtype=torch.float32)
     table = table.to(tokens.device)
-    rows = tokens.long().clamp(0, table.vocab_size - 1)
-    chosen = (draws[0] < rate) & table.replaceable[rows] & (rows == tokens)
+    ids = tokens.long()
+    rows = ids.clamp(0, table.vocab_size - 1)
+    chosen = (draws[0] < rate) & table.replaceable[rows] & (rows == ids)
     if protect is not None:
         chosen = chosen & ~protect.bool()
-    return torch.where(chosen, table.draw(rows, draws[1], temperature).to(tokens.dtype), tokens)
+    return torch.where(chosen, table.draw(rows, draws[1], temperature), ids).to(tokens.dtype)
 
 
 def _check_room(tokens: Tensor, vocab_size: int) -> None:
