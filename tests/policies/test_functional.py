@@ -142,7 +142,7 @@ def test_the_one_line_use_compiles_whole():
         (0.7, 0.9),
     ):  # second numbers make variables of the graph
         drawn = []
-        for use in (nnrs.replace_with_neighbors, compiled):
+        for use in (compiled, nnrs.replace_with_neighbors):
             torch.manual_seed(1)
             with unchecked():
                 drawn.append(use(tokens, table, rate=rate, temperature=temperature, protect=protect))

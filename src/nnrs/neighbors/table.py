@@ -5,8 +5,8 @@ import json
 import math
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,13 @@ class NeighborTable:
     similarities: Float[Tensor, "vocab k"]
     fingerprint: str = ""  # of what the table was made from
     recall: float = 1.0  # share of the true neighbors that the search found; 1 unless it was approximate
+    replaceable: Bool[Tensor, " vocab"] = field(
+        init=False, repr=False
+    )  # which words have at least one neighbor
+
+    def __post_init__(self) -> None:
+        # Not a cached_property: its lock cannot be compiled.
+        object.__setattr__(self, "replaceable", (self.similarities > -torch.inf).any(-1))
 
     @classmethod
     def from_vectors(
@@ -146,11 +153,6 @@ class NeighborTable:
     def k(self) -> int:
         """The number of slots in a row."""
         return self.ids.shape[1]
-
-    @cached_property
-    def replaceable(self) -> Bool[Tensor, " vocab"]:
-        """Which words have at least one neighbor."""
-        return (self.similarities > -torch.inf).any(-1)
 
     def draw(
         self,
