@@ -3,8 +3,10 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
+from tests.surroundings import unchecked
 
 from nnrs.batches import IGNORED, Window
 from nnrs.errors import ConfigError
@@ -269,6 +271,18 @@ def test_contradictions_and_unknown_names_are_refused():
             PolicyConfig(**settings)
     with pytest.raises(ConfigError, match="k"):
         PolicyConfig(method="nnrs", k=VOCAB).build(material())
+
+
+def test_a_temperature_of_numpys_becomes_a_plain_number_and_a_text_is_refused():
+    with unchecked():
+        config = PolicyConfig(method="nnrs", temperature=np.float32(0.25))
+    assert type(config.temperature) is float
+    assert config == PolicyConfig(method="nnrs", temperature=0.25)
+    with (
+        unchecked(),
+        pytest.raises(ConfigError, match=r"temperature must be positive and finite, got '0\.5'"),
+    ):
+        PolicyConfig(method="nnrs", temperature="0.5")
 
 
 def test_labels_tell_settings_apart():

@@ -233,11 +233,11 @@ def _nearest_of_a_kind(
     for kind in range(int(kinds.max()) + 1 if k else 0):
         rows = vectors[where == kind].float() - middle
         members = (kinds == kind).nonzero().squeeze(1)
-        distinct = (rows != 0).any(-1).cpu()  # from the mean
-        slots = min(k, int(distinct.sum()) - 1)
+        directed = (rows != 0).any(-1).cpu()  # a row at the mean has no direction
+        slots = min(k, int(directed.sum()) - 1)
         if slots < 1:
             continue
-        found = nearest(rows, slots, candidates=distinct)
+        found = nearest(rows, slots, candidates=directed)
         ids[members, :slots] = members[found.ids.cpu()]
         similarities[members, :slots] = found.similarities.cpu()
     return ids, similarities
