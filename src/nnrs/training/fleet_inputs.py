@@ -189,8 +189,9 @@ def _stacked(
     replaceable = torch.stack([policy.replaceable for policy in policies]).to(torch.int8)
     proposing = torch.zeros_like(replaceable)
     k = max([table.k for table in tables if table], default=0) or 1
-    similarities = torch.full((*replaceable.shape, k), -torch.inf, device=replaceable.device)
-    ids = torch.zeros(similarities.shape, dtype=torch.int64, device=replaceable.device)
+    shape = (*replaceable.shape, k)
+    similarities = torch.full(shape, -torch.inf, dtype=torch.float32, device=replaceable.device)
+    ids = torch.zeros(shape, dtype=torch.int64, device=replaceable.device)
     for run, table in enumerate(tables):
         if table:
             similarities[run, :, : table.k], ids[run, :, : table.k] = table.similarities, table.ids
