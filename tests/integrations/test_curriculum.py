@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import io
 import weakref
 
 import pytest
@@ -303,14 +304,25 @@ def test_a_model_that_nobody_holds_is_freed_with_the_curriculum_left_on_it():
     assert left() is None
 
 
-def test_a_copy_of_the_model_is_left_alone():
+def saved_and_loaded(model):
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, saved_and_loaded])
+def test_a_copy_of_the_model_is_left_alone_and_the_model_itself_is_not(copied):
     model = gpt2().train()
     with curriculum(model, table_of(model), steps=2, neighbor_rate=1.0):
         model(input_ids=IDS, labels=IDS)
-        average = copy.deepcopy(model)
+        average = copied(model)
         with embedded(average) as seen:
             average(input_ids=IDS, labels=IDS)
+        with embedded(model) as changed:
+            model(input_ids=IDS, labels=IDS)
     assert torch.equal(seen[0], IDS)
+    assert (changed[0] != IDS)[:, 1:].all()
 
 
 def test_gradient_checkpointing_gives_equal_gradients():

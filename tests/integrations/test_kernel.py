@@ -178,7 +178,7 @@ def test_a_plain_batch_costs_a_handful_of_launches(monkeypatch, rate, expected):
     monkeypatch.setattr("nnrs.integrations.curriculum.choose", kernel.choose)
     with Operations() as seen:
         monkeypatch.setattr(kernel, "_choose", {(1,): lambda *_, **__: seen.names.append("kernel")})
-        ours._before_forward(model, (), {"input_ids": IDS, "labels": IDS})
+        ours.before_forward(model, (), {"input_ids": IDS, "labels": IDS})
     assert seen.names == expected
 
 

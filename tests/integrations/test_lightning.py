@@ -45,18 +45,22 @@ class Language(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.5)
 
 
-def fit(folder, callback, module, resume=None, beside=(), **options):
-    torch.manual_seed(7)  # for dropout: making the model has set it too
+def made_trainer(folder, *callbacks, **options):
     settings = {"max_steps": 6, "accumulate_grad_batches": 2, "val_check_interval": 4, **options}
-    trainer = Trainer(
+    return Trainer(
         accelerator="cpu",
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         default_root_dir=folder,
-        callbacks=[callback, *beside, ModelCheckpoint(folder, every_n_train_steps=3, save_top_k=-1)],
+        callbacks=[*callbacks, ModelCheckpoint(folder, every_n_train_steps=3, save_top_k=-1)],
         **settings,
     )
+
+
+def fit(folder, callback, module, resume=None, beside=(), **options):
+    torch.manual_seed(7)  # for dropout: making the model has set it too
+    trainer = made_trainer(folder, callback, *beside, **options)
     with embedded(module.model) as seen:
         trainer.fit(
             module, DataLoader(ROWS, 4), DataLoader(ROWS[:4], 4), ckpt_path=resume, weights_only=False
@@ -105,6 +109,27 @@ def test_a_resumed_run_continues_as_an_unbroken_one(tmp_path):
     assert rest.seen == whole.seen[6:]
     ours, theirs = ([ids.tolist() for ids in seen[-6:]] for seen in (unbroken, resumed))
     assert ours == theirs
+
+
+class Given(Language):
+    """Keeps the model that it is given among its hyperparameters, which Lightning pickles."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.save_hyperparameters()
+        self.model = model
+
+
+@pytest.mark.filterwarnings("ignore:Attribute 'model' is an instance of `nn.Module`")
+def test_a_module_with_its_model_among_its_hyperparameters_is_saved_and_loaded(tmp_path):
+    module = Given(gpt2())
+    callback = InputCurriculum(table_of(module.model), neighbor_rate=0.5)
+    made_trainer(tmp_path, callback).fit(module, DataLoader(ROWS, 4), DataLoader(ROWS[:4], 4))
+    [checkpoint] = tmp_path.glob("*step=3.ckpt")
+    loaded = Given.load_from_checkpoint(checkpoint, weights_only=False).train()
+    with embedded(loaded.model) as seen:
+        loaded.model(input_ids=ROWS, labels=ROWS)
+    assert torch.equal(seen[0], ROWS)
 
 
 def test_a_checkpoint_made_after_training_has_the_state_it_ended_with(tmp_path):

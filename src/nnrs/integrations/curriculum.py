@@ -90,9 +90,7 @@ class Curriculum:
         """Begin to act."""
         for other in [each for each in _ATTACHED if each.model is self.model and each is not self]:
             other._give_way()
-        # Disabled for the compiler: draws are made outside of what it compiles, so rates never recompile it.
-        hook = torch.compiler.disable(self._before_forward)
-        self._hook = self._hook or self.model.register_forward_pre_hook(hook, with_kwargs=True)
+        self._hook = self._hook or self.model.register_forward_pre_hook(Hook(self), with_kwargs=True)
         _ATTACHED.add(self)
 
     def detach(self) -> None:
@@ -162,7 +160,7 @@ class Curriculum:
             )
         self.detach()
 
-    def _before_forward(
+    def before_forward(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """The arguments of a training forward, its input ids replaced; those of any other forward as they are."""
@@ -217,6 +215,24 @@ class Curriculum:
         policy.proposal = policy.proposal.to(device) if policy.proposal else None
         policy.replaceable = policy.replaceable.to(device)
         self._counts = self._counts.to(device)
+
+
+class Hook:
+    """What a model asks before its forward. Copied or saved with the model it has no curriculum, and does nothing."""
+
+    def __init__(self, curriculum: Curriculum | None = None) -> None:
+        self.curriculum = curriculum
+
+    # Disabled for the compiler: draws are made outside of what it compiles, so rates never recompile it.
+    @torch.compiler.disable
+    def __call__(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """The arguments that the curriculum chose, or none to leave them as they are."""
+        return self.curriculum.before_forward(model, args, kwargs) if self.curriculum else None
+
+    def __reduce__(self) -> tuple[type["Hook"], tuple[()]]:
+        return Hook, ()
 
 
 _ATTACHED: WeakSet[Curriculum] = WeakSet()  # a model has at most one; its hook keeps it alive
