@@ -20,7 +20,12 @@ def test_an_input_may_change_where_the_rules_say_so_and_nowhere_else(batch):
 
 def test_the_token_after_a_document_end_is_a_first_one():
     ids = torch.tensor([[5, 6, 0, 7, 8]])
-    assert changeable(ids, ids, document_end=0).tolist() == [[False, True, True, False, True]]
+    assert changeable(ids, ids, document_ends=(0,)).tolist() == [[False, True, True, False, True]]
+
+
+def test_after_each_of_several_document_ends_comes_a_first_token():
+    ids = torch.tensor([[5, 1, 6, 2, 7, 8]])
+    assert changeable(ids, ids, document_ends=(1, 2)).tolist() == [[False, True, False, True, False, True]]
 
 
 def test_a_mask_that_numbers_documents_shows_where_each_begins():
@@ -45,7 +50,7 @@ def test_positions_of_one_row_are_every_rows_and_those_of_other_shapes_tell_noth
 
 def test_in_a_batch_of_no_width_nothing_may_change():
     ids = torch.zeros(2, 0, dtype=torch.int64)
-    assert changeable(ids, ids, torch.ones(2, 0), ids, document_end=0).shape == (2, 0)
+    assert changeable(ids, ids, torch.ones(2, 0), ids, document_ends=(0,)).shape == (2, 0)
 
 
 def test_decoder_inputs_are_made_as_the_model_makes_them_and_belong_to_the_label_before():

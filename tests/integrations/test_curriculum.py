@@ -211,11 +211,12 @@ def test_the_temperature_follows_the_perplexities_it_is_told_of():
         assert ours.policy.temperature == pytest.approx(higher - (higher - (2**higher - 1)))  # worse: down
 
 
-def test_the_id_that_ends_a_document_keeps_the_next_one_in_a_causal_model_and_in_a_decoder():
+@pytest.mark.parametrize("end", [2, [3, 2]], ids=["one", "several"])
+def test_the_id_that_ends_a_document_keeps_the_next_one_in_a_causal_model_and_in_a_decoder(end):
     ids = IDS.clone()
     ids[:, 5] = 2
     for model, shift in ((GPT2, 0), (T5, 1)):  # a decoder reads its labels one place later
-        seen = inputs_under(model, ids=ids, neighbor_rate=1.0, document_end=2)[-1]
+        seen = inputs_under(model, ids=ids, neighbor_rate=1.0, document_end=end)[-1]
         assert torch.equal(seen[:, 6 + shift], ids[:, 6])
         assert (seen[:, 7 + shift] != ids[:, 7]).all()
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, t5, table_of
@@ -15,7 +16,7 @@ from nnrs.errors import ConfigError, RunError
 from nnrs.integrations import huggingface
 from nnrs.integrations.curriculum import Curriculum, curriculum
 from nnrs.integrations.module import fitted
-from nnrs.integrations.settings import Settings
+from nnrs.integrations.settings import Settings, token_ids, whole
 
 GPT2 = gpt2()
 
@@ -79,7 +80,10 @@ def test_a_batch_of_no_width_goes_through():
         ({"prediction_rate": 0.1, "rule": "pros"}, "Did you mean 'prose'"),
         ({"prediction_rate": 0.1, "granularity": "word"}, "unknown granularity"),
         ({"prediction_rate": 0.1, "temperature": 0.0}, "positive and finite"),
-        ({"prediction_rate": 0.1, "steps": 0}, "at least 1"),
+        ({"prediction_rate": 0.1, "steps": 0}, "steps must be a whole number of at least 1, got 0"),
+        ({"prediction_rate": 0.1, "accumulation": 0}, "accumulation must be a whole number of at least 1"),
+        ({"prediction_rate": 0.1, "rank": -1}, "rank must be a whole number of at least 0, got -1"),
+        ({"prediction_rate": 0.1, "document_end": [3, -1]}, r"document_end must be .* got \[3, -1\]"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(options, message):
@@ -220,11 +224,70 @@ def test_of_two_vocabularies_the_decoders_is_the_tables():
     assert ours.report()["effective_neighbor_rate"] > 0.5
 
 
+WRONG = [  # of another kind than was asked for, or text where a number goes
+    ("accumulation", 1.5),
+    ("steps", "5"),
+    ("steps", True),
+    ("seed", 1.5),
+    ("seed", None),
+    ("rank", "0"),
+    ("document_end", "</s>"),
+    ("document_end", ["</s>"]),
+    ("document_end", 1.0),
+    ("output_layer", "out"),
+    ("temperature", "0.5"),
+]
+
+
+def test_arguments_of_the_wrong_kind_are_refused_by_name_in_one_line():
+    """In a process of its own: in this one, types are checked before our code can."""
+    code = f"""
+import torch, nnrs
+from nnrs.errors import ConfigError
+for name, given in {WRONG!r}:
+    options = {{"steps": 1, "prediction_rate": 0.1, name: given}}
+    try:
+        with nnrs.curriculum(torch.nn.Linear(1, 1), **options):
+            pass
+    except ConfigError as error:
+        print(error)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    lines = told.splitlines()
+    assert [line.split()[0] for line in lines] == [name for name, _ in WRONG]
+    assert all(f", got {given!r}." in line for line, (_, given) in zip(lines, WRONG, strict=True))
+
+
+def test_numbers_and_ids_of_other_libraries_are_taken():
+    assert whole("seed", torch.tensor(-3)) == -3
+    assert whole("rank", np.int64(0), at_least=0) == 0
+    for given in (np.array([4, 5]), torch.tensor([4, 5]), iter([4, 5])):
+        assert token_ids("document_end", given) == (4, 5)
+    for given in (torch.tensor(4.0), np.array([4.0]), torch.tensor([[4]])[:, :0]):
+        with pytest.raises(ConfigError, match="document_end must be the id of a token or several"):
+            token_ids("document_end", given)
+
+
+def test_one_document_end_several_or_none_are_ids():
+    ends = {None: (), 4: (4,), (4, 5): (4, 5)}
+    assert {each: Settings(prediction_rate=0.1, document_end=each).document_ends for each in ends} == ends
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"step": 1, "micro_step": 0}, {"step": 1, "micro_step": 0, "temperature": 0.5}]
+)
+def test_a_state_that_is_none_is_refused_and_changes_nothing(state):
+    ours = Curriculum(GPT2, None, Settings(prediction_rate=0.1))
+    with pytest.raises(ConfigError, match=r"a curriculum's state has .* Give it what state_dict\(\) gave"):
+        ours.load_state_dict(state)
+    assert ours.step == 0
+
+
 def test_what_is_no_table_is_refused_by_what_it_is():
     """In a process of its own: in this one, types are checked before our code can."""
     code = """
 from nnrs.errors import ConfigError
-from nnrs.integrations.settings import Settings
+from nnrs.integrations.settings import Settings, token_ids, whole
 for given in (0.1, "vectors.bin", ["a"] * 99):
     try:
         Settings(neighbor_rate=0.1).policy(given)

@@ -21,14 +21,14 @@ class Batch:
     may_change: Bool[Tensor, "batch time"]
 
 
-def read_batch(model: nn.Module, named: Mapping[str, Any], document_end: int | None = None) -> Batch:
+def read_batch(model: nn.Module, named: Mapping[str, Any], document_ends: tuple[int, ...] = ()) -> Batch:
     """The ids that a forward with these arguments embeds next to its labels: the decoder's, where there is one."""
     if is_encoder_decoder(model):
-        return _decoder_batch(model, named, document_end)
+        return _decoder_batch(model, named, document_ends)
     ids, labels = _ids(named, "input_ids"), named["labels"]
     _check_shapes("input_ids", ids, labels)
     may_change = changeable(
-        ids, labels, named.get("attention_mask"), named.get("position_ids"), document_end=document_end
+        ids, labels, named.get("attention_mask"), named.get("position_ids"), document_ends=document_ends
     )
     return Batch("input_ids", ids, may_change)
 
@@ -38,7 +38,7 @@ def is_encoder_decoder(model: nn.Module) -> bool:
     return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
-def _decoder_batch(model: Any, named: Mapping[str, Any], document_end: int | None) -> Batch:
+def _decoder_batch(model: Any, named: Mapping[str, Any], document_ends: tuple[int, ...]) -> Batch:
     """The decoder's inputs, made from the labels as the model would; an input's own label is the one before."""
     labels = named["labels"]
     if labels.ndim != 2:
@@ -54,7 +54,9 @@ def _decoder_batch(model: Any, named: Mapping[str, Any], document_end: int | Non
     _check_shapes("decoder_input_ids", ids, labels)
     own_labels = F.pad(labels, (1, 0), value=IGNORED)[:, :-1]
     mask = named.get("decoder_attention_mask")
-    return Batch("decoder_input_ids", ids, changeable(ids, own_labels, mask, None, document_end=document_end))
+    return Batch(
+        "decoder_input_ids", ids, changeable(ids, own_labels, mask, None, document_ends=document_ends)
+    )
 
 
 def _shifted(model: Any, labels: Int[Tensor, "batch time"]) -> Int[Tensor, "batch time"]:
@@ -75,14 +77,14 @@ def changeable(
     attention_mask: Any = None,
     position_ids: Any = None,
     *,
-    document_end: int | None = None,
+    document_ends: tuple[int, ...] = (),
 ) -> Bool[Tensor, "batch time"]:
     """Which inputs may be replaced: those whose own label counts, and that follow something.
 
     So prompts (label -100) and padding stay, and the first token of every row and of every packed document: where
-    `position_ids` are 0, where a mask that numbers the documents goes on to the next, or after the id `document_end`.
-    Positions may be one row for the whole batch. Masks and positions of any other shape than the ids' (a model's own,
-    of more dimensions, say) tell nothing here.
+    `position_ids` are 0, where a mask that numbers the documents goes on to the next, or after one of
+    the `document_ends`. Positions may be one row for the whole batch. Masks and positions of any other shape than the
+    ids' (a model's own, of more dimensions, say) tell nothing here.
 
     >>> import torch
     >>> ids, labels = torch.tensor([[7, 5, 6, 8]]), torch.tensor([[7, -100, 6, 8]])
@@ -102,8 +104,8 @@ def changeable(
         ids.shape[1:],
     ):
         may_change &= position_ids != 0
-    if document_end is not None:
-        may_change[:, 1:] &= ids[:, :-1] != document_end
+    for end in document_ends:  # few, and no tensor of them to be sent to the device at every step
+        may_change[:, 1:] &= ids[:, :-1] != end
     return may_change
 
 

@@ -22,7 +22,7 @@ from nnrs.integrations.batch import Batch, read_batch
 from nnrs.integrations.choice import Key, choose
 from nnrs.integrations.module import check_kind, compiler_of, embedded_ids, fitted, output_layer, unwrapped
 from nnrs.integrations.second_pass import Compiler, SecondPass
-from nnrs.integrations.settings import Settings
+from nnrs.integrations.settings import Settings, whole
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.base import Rates
 from nnrs.schedules import progress
@@ -145,8 +145,15 @@ class Curriculum:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken."""
-        self.step, self.micro_step = state["step"], state["micro_step"]
-        self.policy.temperature_state = TemperatureState(**state["temperature"])
+        try:
+            step, micro_step = state["step"], state["micro_step"]
+            temperature = TemperatureState(**state["temperature"])
+        except (KeyError, TypeError):
+            raise ConfigError(
+                f"a curriculum's state has step, micro_step and temperature, got {state!r:.60}. "
+                "Give it what state_dict() gave."
+            ) from None
+        self.step, self.micro_step, self.policy.temperature_state = step, micro_step, temperature
 
     def _give_way(self) -> None:
         """Let another curriculum have the model, unless this one is in use.
@@ -179,7 +186,7 @@ class Curriculum:
             return None
         if self.accumulation and self.micro_step == self.accumulation:
             self.step, self.micro_step = self.step + 1, 0
-        batch = read_batch(model, named, self.settings.document_end)
+        batch = read_batch(model, named, self.settings.document_ends)
         inputs = self._inputs(batch, named)
         self.micro_step += 1
         self._acted = True
@@ -224,7 +231,7 @@ class Hook:
         self.curriculum = curriculum
 
     # Disabled for the compiler: draws are made outside of what it compiles, so rates never recompile it.
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
@@ -253,8 +260,7 @@ def curriculum(
     pass that makes predictions is then compiled too. The settings are those of `Settings`.
     Tell it of each evaluation with `end_evaluation(perplexity)`, and save its `state_dict()` with your checkpoint.
     """
-    if steps < 1 or accumulation < 1:
-        raise ConfigError(f"steps and accumulation must be at least 1, got {steps} and {accumulation}.")
+    steps, accumulation = whole("steps", steps, at_least=1), whole("accumulation", accumulation, at_least=1)
     ours = Curriculum(model, table, Settings.named(settings))
     ours.begin_step(0, steps, accumulation)
     ours.attach()

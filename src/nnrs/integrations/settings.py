@@ -1,7 +1,9 @@
 """What a curriculum is asked to do in anyone's training loop."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import torch
@@ -16,6 +18,29 @@ from nnrs.schedules import Schedule
 from nnrs.temperature import RULES, TemperatureController
 
 
+def whole(name: str, value: Any, at_least: int | None = None) -> int:
+    """A whole number of any library's, as Python's; anything else, or less, is refused."""
+    try:
+        number = None if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = None
+    if number is None or (at_least is not None and number < at_least):
+        least = "" if at_least is None else f" of at least {at_least}"
+        raise ConfigError(f"{name} must be a whole number{least}, got {value!r:.60}.")
+    return number
+
+
+def token_ids(name: str, value: Any) -> tuple[int, ...]:
+    """The ids of one token or of several, or of none; a token's text is refused."""
+    several = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    try:
+        return () if value is None else tuple(whole(name, each, at_least=0) for each in several)
+    except (ConfigError, TypeError):
+        raise ConfigError(
+            f"{name} must be the id of a token or several ids, such as config.eos_token_id, got {value!r:.60}."
+        ) from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What a curriculum does; a rate is a `Schedule`, or a number for the same rate throughout."""
@@ -28,7 +53,7 @@ class Settings:
     predict: str = "sample"  # sample | greedy
     seed: int = 0
     rank: int | None = None  # data-parallel; by default torch.distributed's, wrong under tensor parallelism
-    document_end: int | None = None  # the id that separates packed documents, where position_ids do not
+    document_end: int | Iterable[int] | None = None  # id or ids between packed documents without position_ids
     output_layer: nn.Module | None = None  # makes logits; by default what get_output_embeddings() gives
 
     def __post_init__(self) -> None:
@@ -44,11 +69,24 @@ class Settings:
         look_up(RULES, self.rule, "temperature rule")
         look_up(GRANULARITIES, self.granularity, "granularity")
         look_up({"sample": None, "greedy": None}, self.predict, "way to predict")
-        if not 0 < self.temperature < float("inf"):
+        if not isinstance(self.temperature, float | int) or not 0 < self.temperature < math.inf:
             raise ConfigError(
-                f"temperature must be positive and finite, got {self.temperature}. "
+                f"temperature must be a number, positive and finite, got {self.temperature!r}. "
                 "For the closest neighbor every time, use k=1."
             )
+        if not isinstance(self.output_layer, nn.Module | None):
+            raise ConfigError(
+                f"output_layer must be the module that makes the logits, not its name, got {self.output_layer!r:.60}."
+            )
+        object.__setattr__(self, "seed", whole("seed", self.seed))
+        if self.rank is not None:
+            object.__setattr__(self, "rank", whole("rank", self.rank, at_least=0))
+        object.__setattr__(self, "document_end", token_ids("document_end", self.document_end))
+
+    @property
+    def document_ends(self) -> tuple[int, ...]:
+        """The ids that separate packed documents."""
+        return token_ids("document_end", self.document_end)
 
     @classmethod
     def named(cls, options: Mapping[str, Any]) -> "Settings":
