@@ -2,10 +2,12 @@
 
 import math
 from itertools import cycle, islice
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from nnrs.batches import Windows
 from nnrs.errors import ConfigError
@@ -90,10 +92,90 @@ def test_bad_settings_are_refused(make_model):
         {"recovery": -1},
         {"decoding": Decoding(width=2)},
         {"prefixes": prefixes[:0], "continuations": gold[:0]},
+        {"prefixes": prefixes[:, :0]},
     ):
         given = {"prefixes": prefixes, "continuations": gold, **bad}
         with pytest.raises(ConfigError):
             exposure.evaluate(model, given.pop("prefixes"), given.pop("continuations"), **given)
+
+
+class Dropping(nn.Module):
+    """A model with dropout of torch's own, a frozen part, and as many calls as it is to survive."""
+
+    def __init__(self, calls=10**6, give=lambda logits: logits):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.drop = nn.Embedding(VOCAB, 16), nn.Dropout(0.5)
+        self.out, self.frozen = nn.Linear(16, VOCAB), nn.Dropout(0.5).eval()
+        self.calls, self.give = calls, give
+
+    def forward(self, ids):
+        self.calls -= 1
+        if self.calls < 0:
+            raise KeyError("mine")
+        return self.give(self.out(self.drop(self.frozen(self.embed(ids)))))
+
+
+def modes(model):
+    return [part.training for part in model.modules()]
+
+
+def test_a_module_in_training_mode_is_measured_in_eval_mode_and_left_as_it_was():
+    model, prefixes, gold = Dropping(), ids(30, 4), ids(30, 5, seed=6)
+    before = modes(model)
+    assert set(before) == {True, False}
+    first, second = (exposure.evaluate(model, prefixes, gold, seed=1) for _ in range(2))
+    torch.testing.assert_close(first.own_nats[:, 0], first.gold_nats[:, 0])  # the same history
+    assert torch.equal(first.own_nats, second.own_nats)
+    assert modes(model) == before
+    regrets = exposure.accumulated_error(model, Dropping(), prefixes, length=3)
+    assert (regrets.own == 0).all()  # two models of the same weights
+    assert modes(model) == before
+    flat = exposure.accumulated_error(model, lambda ids: torch.zeros(*ids.shape, VOCAB), prefixes, length=3)
+    assert flat.excess_percent()[0] == 0
+    model.calls = 2
+    with pytest.raises(KeyError, match="mine"):
+        exposure.evaluate(model, prefixes, gold)
+    assert modes(model) == before
+
+
+GIVEN = {
+    "tuple": lambda logits: (logits, None),
+    "object": lambda logits: SimpleNamespace(logits=logits),
+    "prompt before": lambda logits: F.pad(logits, (0, 0, 3, 0)),
+}
+
+
+@pytest.mark.parametrize("give", GIVEN.values(), ids=GIVEN)
+def test_logits_are_found_in_what_a_model_gives_back(give):
+    prefixes, gold = ids(3, 4), ids(3, 5, seed=6)
+    plain, found = (exposure.evaluate(model, prefixes, gold) for model in (Dropping(), Dropping(give=give)))
+    assert torch.equal(plain.own_nats, found.own_nats)
+    assert torch.equal(plain.gold_nats, found.gold_nats)
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda logits: None,
+        lambda logits: (),
+        lambda logits: logits[:, -1],
+        lambda logits: (logits.mean(), logits),
+    ],
+    ids=["nothing", "empty", "of the last", "a loss before"],
+)
+def test_what_has_no_logits_for_each_id_is_refused(give):
+    with pytest.raises(ConfigError, match=r"of ids \(3, 4\) the model made .* \(batch, time, vocab\)"):
+        exposure.evaluate(Dropping(give=give), ids(3, 4), ids(3, 5))
+
+
+def test_prefixes_of_no_token_are_refused_by_their_shape(make_model):
+    for call in (
+        lambda none: exposure.evaluate(make_model(), none, ids(2, 3)),
+        lambda none: exposure.accumulated_error(make_model(), make_model(), none, length=2),
+    ):
+        with pytest.raises(ConfigError, match=r"at least one of each, got \(2, 0\)"):
+            call(ids(2, 0))
 
 
 # The accumulated error, where the truth is known.

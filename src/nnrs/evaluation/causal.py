@@ -1,16 +1,18 @@
 """Any causal language model seen the same way: ids in, logits out, and a memory that goes on from there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
+from nnrs.errors import ConfigError
 from nnrs.models.base import SequenceModel
 
-# Ours, or anything that makes logits (batch, time, vocab) of ids (batch, time): as a tensor, or as `.logits`, as
-# Hugging Face's models do.
+# Ours, or anything that makes logits (batch, time, vocab) of ids (batch, time): as a tensor, as the first of a tuple,
+# or as `.logits`, as Hugging Face's models do.
 CausalModel = SequenceModel | Callable[[Tensor], Any]
 Memory = tuple[Tensor, ...]  # flat, rows first: some rows of a memory are those rows of its tensors
 
@@ -28,9 +30,40 @@ def read(
         hidden, state = model.encode(model.embed(ids), state, None)
         return model.head(hidden[:, -1:] if last else hidden).float(), state
     seen = ids if memory is None else torch.cat([memory[0], ids], dim=1)
-    given = model(seen)
-    logits: Tensor = given if isinstance(given, Tensor) else given.logits
-    return logits[:, -1 if last else -ids.shape[1] :].float(), (seen,)
+    return _logits(model(seen), seen, positions=1 if last else ids.shape[1]).float(), (seen,)
+
+
+def _logits(
+    given: Any, ids: Int[Tensor, "batch time"], positions: int
+) -> Float[Tensor, "batch positions vocab"]:
+    """The last positions of what a model gave for the ids."""
+    found = getattr(given, "logits", given)
+    found = found[0] if isinstance(found, tuple | list) and found else found
+    shape = tuple(found.shape) if isinstance(found, Tensor) else ()
+    if len(shape) != 3 or shape[0] != len(ids) or shape[1] < positions:
+        what = shape or f"a {type(found).__name__}"
+        raise ConfigError(
+            f"of ids {tuple(ids.shape)} the model made {what}. Have it give logits (batch, time, vocab): "
+            "a tensor, a tuple that begins with it, or an object with `logits`."
+        )
+    logits: Tensor = found[:, -positions:]
+    return logits
+
+
+@contextmanager
+def evaluating(*models: CausalModel) -> Iterator[None]:
+    """Have modules in eval mode, and then every part of them in the mode that it had."""
+    modules = [model for model in models if isinstance(model, nn.Module)]
+    modes = {part: part.training for module in modules for part in module.modules()}
+    try:
+        for module in modules:
+            module.eval()
+        yield
+    finally:
+        for module in modules:
+            module.train(modes[module])  # for those that do more than take a note (merge adapters, say)
+        for part, training in modes.items():
+            part.training = training
 
 
 def rows_of(memory: Memory, rows: Int[Tensor, " rows"]) -> Memory:
@@ -40,6 +73,6 @@ def rows_of(memory: Memory, rows: Int[Tensor, " rows"]) -> Memory:
 
 def device_of(model: CausalModel) -> torch.device:
     """Where a model wants its ids."""
-    if isinstance(model, torch.nn.Module):
+    if isinstance(model, nn.Module):
         return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     return torch.device("cpu")

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nnrs.errors import ConfigError
-from nnrs.evaluation.causal import CausalModel, device_of, read
+from nnrs.evaluation.causal import CausalModel, device_of, evaluating, read
 from nnrs.evaluation.generate import ROWS, Decoding, draws
 from nnrs.metrics.diversity import distinct, repetition
 from nnrs.metrics.significance import bootstrap_interval
@@ -70,13 +70,15 @@ def evaluate(
     """Let a model continue the prefixes, and score the gold continuations along the way.
 
     For all but the last `recovery` steps the history grows by the model's own tokens, then by gold ones. `model` is
-    one of ours or anything that makes logits (batch, time, vocab) of ids, such as a Hugging Face model as it is.
+    one of ours or anything that makes logits (batch, time, vocab) of ids, such as a Hugging Face model as it is. A
+    module is measured in eval mode, and left in the mode that it was in.
     """
     decoding = decoding or Decoding()
     steps = continuations.shape[1]
-    if len(prefixes) != len(continuations) or not len(prefixes):
+    _check_prefixes(prefixes)
+    if len(prefixes) != len(continuations):
         raise ConfigError(
-            f"each prefix needs a continuation, and one there must be: got {len(prefixes)} and {len(continuations)}."
+            f"each prefix needs a continuation, got {len(prefixes)} prefixes and {len(continuations)} continuations."
         )
     if decoding.width > 1:
         raise ConfigError("beam search looks ahead: exposure needs greedy or sampled decoding.")
@@ -87,11 +89,20 @@ def evaluate(
         places = slice(first, first + ROWS)
         block, gold = prefixes[places].long().to(device), continuations[places].long().to(device)
         uniform = [draws(seed, step, len(prefixes), device)[places] for step in range(steps - recovery)]
-        own = _follow(model, block, gold, decoding, uniform)
-        nats, hits = _teacher_forced(model, block, gold)
+        with evaluating(model):
+            own = _follow(model, block, gold, decoding, uniform)
+            nats, hits = _teacher_forced(model, block, gold)
         parts.append((own[0], nats, own[1], hits, own[2]))
     columns = [torch.cat(part).cpu() for part in zip(*parts, strict=True)]
     return Exposure(columns[0], columns[1], columns[2], columns[3], columns[4], recovery)
+
+
+def _check_prefixes(prefixes: Tensor) -> None:
+    if prefixes.ndim != 2 or not prefixes.numel():
+        raise ConfigError(
+            f"prefixes must be ids (n, prefix), at least one of each, got {tuple(prefixes.shape)}. "
+            "To begin with nothing, begin with the id that ends a sentence."
+        )
 
 
 def _follow(
@@ -164,11 +175,12 @@ def accumulated_error(
     """The regret of `model` against `oracle` along what each of them writes, the oracle by drawing.
 
     They share their random numbers. On the synthetic language the oracle is the language itself; on text it is a
-    model to be named beside the number.
+    model to be named beside the number. Modules are measured in eval mode, and left in the mode that they were in.
     """
     decoding = decoding or Decoding()
-    if length < 1 or not len(prefixes):
-        raise ConfigError(f"length and prefixes must be at least 1, got {length} and {len(prefixes)}.")
+    _check_prefixes(prefixes)
+    if length < 1:
+        raise ConfigError(f"length must be at least 1, got {length}.")
     if decoding.width > 1:
         raise ConfigError("beam search looks ahead: accumulated errors need greedy or sampled decoding.")
     own, by_oracle = [], []
@@ -176,8 +188,9 @@ def accumulated_error(
         block = prefixes[first : first + ROWS].long().to(device_of(model))
         places = slice(first, first + len(block))
         uniform = [draws(seed, step, places.stop, block.device)[places] for step in range(length)]
-        own.append(_regrets(model, oracle, block, uniform, decoding).cpu())
-        by_oracle.append(_regrets(model, oracle, block, uniform, None).cpu())
+        with evaluating(model, oracle):
+            own.append(_regrets(model, oracle, block, uniform, decoding).cpu())
+            by_oracle.append(_regrets(model, oracle, block, uniform, None).cpu())
     return AccumulatedError(torch.cat(own), torch.cat(by_oracle))
 
 
