@@ -9,6 +9,7 @@ from accelerate.utils import compile_regions
 from lightning.pytorch import LightningModule
 from lightning.pytorch import Trainer as LightningTrainer
 from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, llama, t5, table_of
+from torch import nn
 from torch.utils.data import DataLoader
 from transformers import BartConfig, BartForConditionalGeneration, Trainer, TrainingArguments
 
@@ -103,6 +104,29 @@ def test_no_step_of_the_curriculum_recompiles_and_losses_and_gradients_are_the_e
         ours = losses(compiled, torch.compile(compiled, backend="aot_eager"))
     for one, other in zip(losses(eager, eager), ours, strict=True):
         torch.testing.assert_close(one, other)
+
+
+class Normed(nn.Module):
+    """A BatchNorm over the units of hidden vectors."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(16)
+
+    def forward(self, hidden):
+        return self.norm(hidden.flatten(0, 1)).view_as(hidden)
+
+
+def test_a_compiled_second_pass_leaves_buffers_as_they_were_and_recompiles_nothing():
+    found = []
+    for compile_ in (lambda model: model, partial(torch.compile, backend="aot_eager")):
+        model = gpt2()
+        model.transformer.ln_f = Normed()
+        losses(model.train(), compile_(model))
+        found.append(model.transformer.ln_f.norm)
+    eager, compiled = found
+    assert eager.num_batches_tracked == compiled.num_batches_tracked == 6
+    torch.testing.assert_close(eager.running_mean, compiled.running_mean)
 
 
 def test_the_whole_forward_is_one_graph_beside_the_hook():

@@ -193,6 +193,59 @@ class Own(nn.Module):
         return self.give(self.out(self.hidden(self.embed(input_ids), labels)))
 
 
+class Counting(Own):
+    """A model whose buffers change with every forward, in place or anew; one of them its backward needs."""
+
+    def __init__(self):
+        super().__init__(hidden=self.counted)
+        self.norm = nn.BatchNorm1d(8)
+        self.register_buffer("anew", torch.zeros(()))
+        self.register_buffer("scale", torch.full((8,), 2.0), persistent=False)
+
+    def counted(self, vectors, labels):
+        self.anew = self.anew + 1
+        return self.norm((vectors * self.scale).transpose(1, 2)).transpose(1, 2)
+
+    def forward(self, input_ids, labels=None):
+        return super().forward(input_ids, labels)
+
+
+def test_the_second_pass_leaves_a_models_buffers_as_they_were():
+    ours, plain = (Counting().train() for _ in range(2))
+    plain.load_state_dict(ours.state_dict())
+    means = ours.norm.running_mean
+    inputs = inputs_under(ours, steps=3, prediction_rate=1.0)[1::2]  # of the training passes
+    for ids in inputs:
+        plain(input_ids=ids)
+    expected = dict(plain.named_buffers())
+    assert expected["anew"] == expected["norm.num_batches_tracked"] == 3
+    assert all(torch.equal(value, expected[name]) for name, value in ours.named_buffers())
+    assert ours.norm.running_mean is means
+
+
+def test_a_backward_may_follow_several_forwards_that_need_a_buffer():
+    model = Counting().train()
+    with curriculum(model, steps=2, prediction_rate=0.5):
+        losses = [model(input_ids=IDS, labels=IDS).square().mean() for _ in range(2)]
+        sum(losses).backward()
+    assert model.embed.weight.grad.any()
+
+
+def test_masks_and_packed_weights_are_not_copied(monkeypatch):
+    monkeypatch.setattr(second_pass, "MOST_COUNTS", 100)
+    model, copied = Counting().train(), []
+    model.register_buffer("mask", torch.ones(11, 11, dtype=torch.bool))
+    clone = torch.Tensor.clone
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            torch.Tensor, "clone", lambda ours, **how: copied.append(id(ours)) or clone(ours, **how)
+        )
+        with second_pass._buffers_kept(model):
+            pass
+    kept = [name for name, value in model.named_buffers() if id(value) in copied]
+    assert kept == [name for name, _ in model.named_buffers() if name != "mask"]
+
+
 WRONG = {
     "of the last position": lambda vectors, labels: vectors[:, -1:] if labels is None else vectors,
     "time-major": lambda vectors, labels: vectors.transpose(0, 1),

@@ -21,6 +21,9 @@ Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]  # torch.compile, 
 
 LOGITS_AT_ONCE = 1 << 27  # that the output layer makes: 256 MB in bfloat16
 COPIED_AT_ONCE = 1 << 25  # of them in float32, while they are sampled: 128 MB
+MOST_COUNTS = (
+    1 << 16
+)  # whole numbers in a buffer: more are a mask or packed weights, which no forward changes
 CACHES = ("past_key_values", "cache_params")
 PLACEHOLDER = re.compile("(image|video|audio|vision).*_token_(id|index)")
 LOSS_ARGUMENTS = {"labels", "num_items_in_batch", "shift_labels", "logits_to_keep"}
@@ -57,7 +60,8 @@ class SecondPass:
         The model's own forward runs on the argument `name` with neighbors in place (one parallel pass). Its output
         layer is handed the hidden vectors before the chosen positions and no others, and whatever the model does to
         its logits afterwards (caps, scales) is done to these. Random numbers of torch are put back: the training pass
-        draws the dropout masks it would have drawn alone, and in eager mode this pass has had the same.
+        draws the dropout masks it would have drawn alone, and in eager mode this pass has had the same. Buffers are
+        put back, too: a BatchNorm counts a batch once.
         """
         inputs = choice.inputs(choice.gold)
         positions = positions_of(choice.takes_prediction, choice.prediction_capacity)
@@ -74,7 +78,11 @@ class SecondPass:
         size = self._piece() or max(1, len(positions))
         cuda = [inputs.device] if inputs.is_cuda else []
         remembered = Remembered(inputs.device) if len(positions) > size else None
-        with torch.random.fork_rng(devices=cuda), self._backbone_once(remembered):
+        with (
+            torch.random.fork_rng(devices=cuda),
+            _buffers_kept(self.model),
+            self._backbone_once(remembered),
+        ):
             tokens = [
                 self._tokens(arguments, rows - 1, inputs.shape, drawn, remembered)
                 for rows, drawn in zip(positions.split(size), uniform.split(size), strict=True)
@@ -172,6 +180,27 @@ class Remembered:
     def _generators(self) -> list[Tensor]:
         cuda = [torch.cuda.get_rng_state(self._cuda)] if self._cuda else []
         return [torch.get_rng_state(), *cuda]
+
+
+@contextmanager
+def _buffers_kept(model: nn.Module) -> Iterator[None]:
+    """Leave a model's buffers as they were, in value and in place.
+
+    All are copied: torch does not tell which of them a forward changes (a BatchNorm's means have no new version).
+    """
+    held = [
+        (part, name, buffer, buffer.clone())
+        for part in model.modules()
+        for name, buffer in part._buffers.items()
+        if buffer is not None and (buffer.is_floating_point() or buffer.numel() <= MOST_COUNTS)
+    ]
+    try:
+        yield
+    finally:
+        for part, name, buffer, copy in held:
+            if getattr(part, name) is not buffer:
+                setattr(part, name, buffer)
+            buffer.data.copy_(copy)  # unseen by autograd: a backward to come may need it, and it is as it was
 
 
 @contextmanager
