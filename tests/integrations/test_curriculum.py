@@ -354,6 +354,17 @@ def test_a_coarser_granularity_decides_whole_columns_or_rows(granularity):
     assert 0 < changed.float().mean() < 1
 
 
+def test_the_report_counts_predictions_that_equal_the_gold_token_too():
+    model = gpt2().train()
+    with torch.no_grad():
+        model.lm_head.weight.zero_()  # and the embeddings with it: the likeliest of equals is the first
+    ids = torch.zeros_like(IDS)
+    with curriculum(model, steps=1, prediction_rate=1.0, predict="greedy") as ours, embedded(model) as seen:
+        model(input_ids=ids, labels=ids)
+        assert ours.report()["effective_prediction_rate"] == 1.0
+    assert torch.equal(seen[1], ids)
+
+
 def test_the_report_counts_what_was_replaced_among_all_that_might_have_been():
     model = gpt2().train()
     rates = nnrs.Schedule("linear", 0.0, 0.5)  # 0, 0.25 and 0.5
