@@ -174,6 +174,58 @@ def test_a_loop_in_which_nothing_can_be_replaced_is_told_why(call, told):
         call(model)
 
 
+def test_a_loop_that_gives_no_labels_is_told_at_its_first_step():
+    model, made = gpt2().train(), []
+
+    def loop():
+        with curriculum(model, table_of(model), steps=5, neighbor_rate=0.5):
+            made.extend(model(input_ids=IDS).logits for _ in range(5))
+
+    with pytest.raises(RunError, match="given no labels"):
+        loop()
+    assert not made
+    assert not model._forward_pre_hooks
+
+
+def test_what_is_generated_or_measured_before_the_first_step_needs_no_labels():
+    model = gpt2().train()
+    with curriculum(model, table_of(model), steps=1, neighbor_rate=0.5):
+        model.generate(IDS[:1, :4], max_new_tokens=2, do_sample=False, pad_token_id=0)
+        with torch.no_grad():
+            model(input_ids=IDS)
+        model.eval()(input_ids=IDS)
+        model.train()(input_ids=IDS, labels=IDS)
+        model(input_ids=IDS).logits.sum().backward()  # and after it, anything does
+
+
+@pytest.mark.parametrize("by_itself", [True, False], ids=["by itself", "by the loop"])
+def test_a_finished_run_may_be_resumed_and_have_no_step_left(by_itself):
+    model, state = gpt2().train(), None
+    for steps in (range(2), range(2, 2)):
+        with curriculum(model, steps=2, prediction_rate=0.5) as ours:
+            if state:
+                ours.load_state_dict(state)
+            for step in steps:
+                if not by_itself:
+                    ours.begin_step(step, 2)
+                model(input_ids=IDS, labels=IDS)
+            state = ours.state_dict()
+    assert state["step"] == 1
+
+
+def test_a_resumed_run_that_replaces_nothing_is_told_why():
+    model = gpt2()
+    state = Curriculum(model, None, Settings(prediction_rate=0.5)).state_dict()
+
+    def loop():
+        with curriculum(model, steps=2, prediction_rate=0.5) as ours:
+            ours.load_state_dict(state)
+            model.eval()(input_ids=IDS, labels=IDS)
+
+    with pytest.raises(RunError, match="eval mode"):
+        loop()
+
+
 @pytest.mark.parametrize("rate", [1.5, -0.1])
 def test_a_rate_that_is_no_probability_is_refused_by_its_name(rate):
     with pytest.raises(ConfigError, match="prediction_rate must be a Schedule or a probability"):
@@ -329,6 +381,24 @@ def test_an_encoder_decoder_within_another_module_is_refused_and_a_causal_model_
         curriculum(Wrapped(inner).train(), table_of(inner), steps=1, neighbor_rate=1.0) as c,
     ):
         c.model(IDS, IDS)
+    assert (seen[0] != IDS)[:, 1:].all()
+
+
+@pytest.mark.parametrize("outer_first", [True, False])
+def test_a_second_curriculum_on_a_part_of_the_model_or_around_it_is_refused(outer_first):
+    inner, beside = gpt2().train(), gpt2().train()
+    outer = Wrapped(inner).train()
+    first, second = (outer, inner) if outer_first else (inner, outer)
+    options = {"steps": 1, "neighbor_rate": 1.0}
+    with embedded(inner) as seen, curriculum(first, table_of(inner), **options):
+        with (
+            pytest.raises(ConfigError, match="or on a part of it"),
+            curriculum(second, table_of(inner), **options),
+        ):
+            pass
+        first(input_ids=IDS, labels=IDS)
+        with curriculum(beside, table_of(beside), **options):  # one of another model is its own
+            beside(input_ids=IDS, labels=IDS)
     assert (seen[0] != IDS)[:, 1:].all()
 
 

@@ -73,7 +73,7 @@ class Curriculum:
         self._counts = torch.zeros(3, dtype=torch.int64)
         self.step, self.steps, self.accumulation = 0, 1, 0
         self.micro_step = 0  # forwards seen in this step
-        self._acted = self._in_block = False
+        self._acted = self._in_block = self._resumed = False
         self._idle = NOT_CALLED  # why it did not yet
 
     @property
@@ -88,7 +88,7 @@ class Curriculum:
 
     def attach(self) -> None:
         """Begin to act."""
-        for other in [each for each in _ATTACHED if each.model is self.model and each is not self]:
+        for other in [each for each in _ATTACHED if each is not self and _overlap(each.model, self.model)]:
             other._give_way()
         self._hook = self._hook or self.model.register_forward_pre_hook(Hook(self), with_kwargs=True)
         _ATTACHED.add(self)
@@ -124,7 +124,11 @@ class Curriculum:
         self.policy.end_epoch(valid_perplexity)
 
     def report(self) -> dict[str, float]:
-        """Rates, the shares of inputs really replaced since the last report, and τ; waits for the device."""
+        """Rates, the shares of inputs that became predictions or neighbors since the last report, and τ.
+
+        A prediction counts even where it equals the gold token, a neighbor only where it differs. Waits for the
+        device.
+        """
         changeable, predicted, neighbors = self._counts.tolist()
         self._counts.zero_()
         return {
@@ -154,6 +158,7 @@ class Curriculum:
                 "Give it what state_dict() gave."
             ) from None
         self.step, self.micro_step, self.policy.temperature_state = step, micro_step, temperature
+        self._resumed = True
 
     def _give_way(self) -> None:
         """Let another curriculum have the model, unless this one is in use.
@@ -163,7 +168,8 @@ class Curriculum:
         """
         if self._in_block:
             raise ConfigError(
-                "a curriculum is active on this model already. Leave its `with` block before another begins."
+                "a curriculum is active on this model already, or on a part of it or one around it. "
+                "Leave its `with` block before another begins."
             )
         self.detach()
 
@@ -183,6 +189,9 @@ class Curriculum:
         named = dict(zip(self._names, args, strict=False)) | kwargs
         if not model.training or named.get("labels") is None:
             self._idle = NO_LABELS if model.training else NOT_TRAINING
+            # Without gradient a model generates or evaluates, also one that was left in training mode.
+            if self._in_block and model.training and torch.is_grad_enabled():
+                self.check_it_acts()
             return None
         if self.accumulation and self.micro_step == self.accumulation:
             self.step, self.micro_step = self.step + 1, 0
@@ -224,6 +233,11 @@ class Curriculum:
         self._counts = self._counts.to(device)
 
 
+def _overlap(one: nn.Module, other: nn.Module) -> bool:
+    """Whether a forward of one is, or holds, a forward of the other."""
+    return any(part is other for part in one.modules()) or any(part is one for part in other.modules())
+
+
 class Hook:
     """What a model asks before its forward. Copied or saved with the model it has no curriculum, and does nothing."""
 
@@ -259,6 +273,7 @@ def curriculum(
     A step is `accumulation` forwards of `model` in training mode with labels. Give it compiled if you call it so: the
     pass that makes predictions is then compiled too. The settings are those of `Settings`.
     Tell it of each evaluation with `end_evaluation(perplexity)`, and save its `state_dict()` with your checkpoint.
+    A first forward in training mode that is given no labels, though with gradient, is refused.
     """
     steps, accumulation = whole("steps", steps, at_least=1), whole("accumulation", accumulation, at_least=1)
     ours = Curriculum(model, table, Settings.named(settings))
@@ -267,7 +282,7 @@ def curriculum(
     ours._in_block = True
     try:
         yield ours
-        ours.check_it_acts()
+        ours.check_it_acts(may_skip=ours._resumed)  # a run that had ended has no step left to make
     finally:
         ours.detach()
 
