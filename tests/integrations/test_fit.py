@@ -228,7 +228,7 @@ def test_a_resumed_run_that_replaces_nothing_is_told_why():
 
 @pytest.mark.parametrize("rate", [1.5, -0.1])
 def test_a_rate_that_is_no_probability_is_refused_by_its_name(rate):
-    with pytest.raises(ConfigError, match="prediction_rate must be a Schedule or a probability"):
+    with pytest.raises(ConfigError, match="prediction_rate, where it is no Schedule, must be a probability"):
         Settings.named({"neighbor_rate": 0.1, "prediction_rate": rate})
 
 

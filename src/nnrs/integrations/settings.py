@@ -1,6 +1,5 @@
 """What a curriculum is asked to do in anyone's training loop."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
@@ -10,11 +9,12 @@ import torch
 from torch import nn
 
 from nnrs.errors import ConfigError
+from nnrs.neighbors.probabilities import check_temperature
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.base import InputPolicy, Reading
 from nnrs.policies.functional import GRANULARITIES
 from nnrs.registry import look_up
-from nnrs.schedules import Schedule
+from nnrs.schedules import Schedule, checked_rate
 from nnrs.temperature import RULES, TemperatureController
 
 
@@ -61,19 +61,14 @@ class Settings:
             rate = getattr(self, name)
             if rate is None or isinstance(rate, Schedule):
                 continue
-            if not isinstance(rate, float | int) or not 0 <= rate <= 1:
-                raise ConfigError(f"{name} must be a Schedule or a probability in [0, 1], got {rate!r}.")
-            object.__setattr__(self, name, Schedule("static", float(rate), float(rate)))
+            rate = checked_rate(rate, f"{name}, where it is no Schedule,")
+            object.__setattr__(self, name, Schedule("static", rate, rate))
         if self.neighbor_rate is None and self.prediction_rate is None:
             raise ConfigError("a curriculum needs a rate: give neighbor_rate, prediction_rate or both.")
         look_up(RULES, self.rule, "temperature rule")
         look_up(GRANULARITIES, self.granularity, "granularity")
         look_up({"sample": None, "greedy": None}, self.predict, "way to predict")
-        if not isinstance(self.temperature, float | int) or not 0 < self.temperature < math.inf:
-            raise ConfigError(
-                f"temperature must be a number, positive and finite, got {self.temperature!r}. "
-                "For the closest neighbor every time, use k=1."
-            )
+        check_temperature(self.temperature)
         if not isinstance(self.output_layer, nn.Module | None):
             raise ConfigError(
                 f"output_layer must be the module that makes the logits, not its name, got {self.output_layer!r:.60}."
