@@ -27,7 +27,15 @@ PAGES = {
     "ptb-methods": "Eight methods on PTB, three seeds",
     "multi30k": "Multi30k, German to English, three seeds",
 }
-STUDIES = (*PAGES, "multi30k-dropout", "ptb-large", "ptb-large-weights", "synthetic", "synthetic-dose", "synthetic-scarce")
+STUDIES = (
+    *PAGES,
+    "multi30k-dropout",
+    "ptb-large",
+    "ptb-large-weights",
+    "synthetic",
+    "synthetic-dose",
+    "synthetic-scarce",
+)
 PICTURED = "ptb-contrasts"  # the study that the README shows
 
 

@@ -149,7 +149,16 @@ def test_with_fewer_synthetic_sentences_to_learn_from_they_are_the_first_and_the
 
 
 @pytest.mark.parametrize(
-    "data", ["synthetic:", "synthetic:0", "synthetic:-5", "synthetic:few", "synthetic:1:2"]
+    "data",
+    [
+        "synthetic:",
+        "synthetic:0",
+        "synthetic:-5",
+        "synthetic:few",
+        "synthetic:1:2",
+        "synthetic:\uff13",
+        "synthetic:" + "1" * 10,
+    ],
 )
 def test_a_number_of_synthetic_sentences_must_be_one(data):
     with pytest.raises(ConfigError, match=f"'{data}' must name a number of sentences to train on"):

@@ -313,8 +313,8 @@ def test_the_demo_shows_what_was_replaced_even_of_a_short_text(done, folder):
     sentences = plain.partition("The curriculum")[0]
     mle, others = sentences.partition("\nss ")[::2]
     assert re.search(r"mle +w\d{3} w\d{3} ", mle)
-    assert not re.search(r"w\d{3}>w\d{3}", mle)
-    assert len(re.findall(r"w\d{3}>(w\d{3}|<eos>)", others)) >= 3
+    assert not re.search(r"w\d{3}→w\d{3}", mle)
+    assert len(re.findall(r"w\d{3}→(w\d{3}|<eos>)", others)) >= 3
     assert "Validation perplexity (lower is better)" in " ".join(plain.split())
     assert "name no winner" in plain
     assert "Test perplexity" in (folder / "short" / "report.txt").read_text()

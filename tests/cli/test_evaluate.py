@@ -254,6 +254,17 @@ def test_no_terminal_sees_nothing_but_the_scores(nnrs, finished, folder):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_of_a_run_that_is_not_finished_it_is_said_that_it_is_not(nnrs, finished, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    for name in ("summary.json", "losses.safetensors"):  # what a run writes at its end
+        (run / name).unlink()
+    done = nnrs("evaluate", run)
+    assert done.returncode == 0
+    assert done.stderr == f"{run} is not finished: its best model so far is measured\n"
+    assert "ppl" in done.stdout
+
+
 def test_errors_against_an_oracle_are_in_the_table_and_their_curve_in_the_file(nnrs_each, runs, folder):
     run, oracle = folder / "judged", runs / "both"
     shutil.copytree(runs / "plain", run)

@@ -84,7 +84,7 @@ def test_mistakes_are_refused_before_anything_is_made(nnrs_each, root, tmp_path)
     said = {name: item.stderr.strip().removeprefix("error: ") for name, item in done.items()}
     assert said["table"].startswith("unknown table 'tabel1'. Did you mean 'table1'?")
     assert "has no yours" in said["missing"]
-    assert said["both"].startswith("name the folder of the texts with --data, or use --pilot")
+    assert said["both"].startswith("give one of the two: --data, the folder of the texts, or --pilot")
     assert not any((tmp_path / name).exists() for name in commands)
 
 

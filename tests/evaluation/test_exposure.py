@@ -142,6 +142,7 @@ def test_a_module_in_training_mode_is_measured_in_eval_mode_and_left_as_it_was()
 GIVEN = {
     "tuple": lambda logits: (logits, None),
     "object": lambda logits: SimpleNamespace(logits=logits),
+    "dictionary": lambda logits: {"loss": None, "logits": logits},
     "prompt before": lambda logits: F.pad(logits, (0, 0, 3, 0)),
 }
 

@@ -95,6 +95,11 @@ def test_no_difference_is_an_answer():
     assert " higher" in found.sentences[0]  # the interval has both
 
 
+def test_of_one_seed_it_is_said_that_it_cannot_tell():
+    found = findings([*series("mle", 0.0, 1), *series("nnrs", 0.2, 1)])
+    assert found.sentences[1].startswith("One seed cannot tell nnrs from mle: test perplexity ")
+
+
 def test_a_method_that_harms_is_called_worse():
     found = findings([*series("mle", 0.0, 8), *series("tprs", 0.1, 8)])
     assert found.sentences[0].startswith("tprs is worse than mle")

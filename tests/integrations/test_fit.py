@@ -210,6 +210,9 @@ def test_a_finished_run_may_be_resumed_and_have_no_step_left(by_itself):
                     ours.begin_step(step, 2)
                 model(input_ids=IDS, labels=IDS)
             state = ours.state_dict()
+            with torch.no_grad():
+                model.eval()(input_ids=IDS, labels=IDS)
+            model.train()
     assert state["step"] == 1
 
 
@@ -315,14 +318,15 @@ def test_numbers_and_ids_of_other_libraries_are_taken():
     assert whole("rank", np.int64(0), at_least=0) == 0
     for given in (np.array([4, 5]), torch.tensor([4, 5]), iter([4, 5])):
         assert token_ids("document_end", given) == (4, 5)
-    for given in (torch.tensor(4.0), np.array([4.0]), torch.tensor([[4]])[:, :0]):
+    assert token_ids("document_end", np.array(4)) == token_ids("document_end", torch.tensor(4)) == (4,)
+    for given in (torch.tensor(4.0), np.array([4.0]), torch.tensor([[4]])[:, :0], b"ab"):
         with pytest.raises(ConfigError, match="document_end must be the id of a token or several"):
             token_ids("document_end", given)
 
 
 def test_one_document_end_several_or_none_are_ids():
     ends = {None: (), 4: (4,), (4, 5): (4, 5)}
-    assert {each: Settings(prediction_rate=0.1, document_end=each).document_ends for each in ends} == ends
+    assert {each: Settings(prediction_rate=0.1, document_end=each).document_end for each in ends} == ends
 
 
 @pytest.mark.parametrize(
@@ -339,7 +343,7 @@ def test_what_is_no_table_is_refused_by_what_it_is():
     """In a process of its own: in this one, types are checked before our code can."""
     code = """
 from nnrs.errors import ConfigError
-from nnrs.integrations.settings import Settings, token_ids, whole
+from nnrs.integrations.settings import Settings
 for given in (0.1, "vectors.bin", ["a"] * 99):
     try:
         Settings(neighbor_rate=0.1).policy(given)

@@ -1,10 +1,12 @@
 """Scheduled sampling's second pass: what it reads, what it predicts, and how little of it is held at once."""
 
+import copy
+
 import pytest
 import torch
 from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, inputs_under, llama, t5
 from torch import nn
-from transformers import DynamicCache, Gemma2Config, Gemma2ForCausalLM, GPT2Config
+from transformers import DynamicCache, Gemma2Config, Gemma2ForCausalLM, GPT2Config, LlamaForCausalLM
 
 from nnrs.errors import ConfigError, DataError
 from nnrs.integrations import second_pass
@@ -194,16 +196,16 @@ class Own(nn.Module):
 
 
 class Counting(Own):
-    """A model whose buffers change with every forward, in place or anew; one of them its backward needs."""
+    """A model whose buffers change with every forward; one of them its backward needs."""
 
     def __init__(self):
         super().__init__(hidden=self.counted)
         self.norm = nn.BatchNorm1d(8)
-        self.register_buffer("anew", torch.zeros(()))
+        self.register_buffer("written", torch.zeros(5, dtype=torch.complex64))
         self.register_buffer("scale", torch.full((8,), 2.0), persistent=False)
 
     def counted(self, vectors, labels):
-        self.anew = self.anew + 1
+        self.written += 1
         return self.norm((vectors * self.scale).transpose(1, 2)).transpose(1, 2)
 
     def forward(self, input_ids, labels=None):
@@ -218,7 +220,7 @@ def test_the_second_pass_leaves_a_models_buffers_as_they_were():
     for ids in inputs:
         plain(input_ids=ids)
     expected = dict(plain.named_buffers())
-    assert expected["anew"] == expected["norm.num_batches_tracked"] == 3
+    assert expected["written"][0] == expected["norm.num_batches_tracked"] == 3
     assert all(torch.equal(value, expected[name]) for name, value in ours.named_buffers())
     assert ours.norm.running_mean is means
 
@@ -235,6 +237,8 @@ def test_masks_and_packed_weights_are_not_copied(monkeypatch):
     monkeypatch.setattr(second_pass, "MOST_COUNTS", 100)
     model, copied = Counting().train(), []
     model.register_buffer("mask", torch.ones(11, 11, dtype=torch.bool))
+    model.register_buffer("shared", torch.ones(1, 4).expand(3, 4))  # which nothing can be written into
+    model.register_buffer("means", torch.zeros(11, 11))
     clone = torch.Tensor.clone
     with monkeypatch.context() as patched:
         patched.setattr(
@@ -243,7 +247,36 @@ def test_masks_and_packed_weights_are_not_copied(monkeypatch):
         with second_pass._buffers_kept(model):
             pass
     kept = [name for name, value in model.named_buffers() if id(value) in copied]
-    assert kept == [name for name, _ in model.named_buffers() if name != "mask"]
+    assert kept == [name for name, _ in model.named_buffers() if name not in ("mask", "shared")]
+
+
+def test_buffers_are_as_they_were_also_after_an_error():
+    model = Counting().train()
+    model.scale = model.scale[:3]  # which breaks a forward after its count
+    with pytest.raises(RuntimeError, match="size of tensor"), second_pass._buffers_kept(model):
+        model(input_ids=IDS)
+    assert not model.written.any()
+
+
+def test_a_buffer_that_a_forward_makes_anew_for_long_rows_stays():
+    """As the frequencies of dynamic rotary embeddings: the model notes elsewhere for which length they are."""
+    scaled = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    config = llama().config
+    config.max_position_embeddings, config.rope_parameters = IDS.shape[1] // 2, scaled
+    model = LlamaForCausalLM(config).train()
+    plain, short = copy.deepcopy(model), model.model.rotary_emb.inv_freq.clone()
+    expected = plain(input_ids=IDS, labels=IDS).loss
+    with curriculum(model, steps=1, prediction_rate=1e-9):
+        assert torch.equal(model(input_ids=IDS, labels=IDS).loss, expected)
+    assert not torch.equal(plain.model.rotary_emb.inv_freq, short)
+
+
+def test_a_layer_that_takes_its_shape_from_the_first_input_may_take_it_in_the_second_pass():
+    model = Counting()
+    model.norm = nn.LazyBatchNorm1d()
+    with curriculum(model.train(), steps=1, prediction_rate=0.5):
+        model(input_ids=IDS, labels=IDS)
+    assert model.norm.running_mean.shape == (8,)
 
 
 WRONG = {

@@ -103,7 +103,8 @@ def test_tokens_keep_their_dtype_and_become_what_int64_ones_do(dtype):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "name"), [(torch.int8, "int8"), (torch.float32, "float32"), (torch.bool, "bool")]
+    ("dtype", "name"),
+    [(torch.int8, "int8"), (torch.float32, "float32"), (torch.bool, "bool"), (torch.complex64, "complex64")],
 )
 def test_tokens_that_could_not_hold_a_neighbor_are_refused(dtype, name):
     table = nnrs.NeighborTable.from_vectors(torch.randn(129, 4), k=2)

@@ -47,6 +47,8 @@ def test_settings_stand_best_first_with_their_seeds_and_intervals():
     assert ("<b>", pytest.approx(high)) in values_of(test, "high")
     assert ("ss", 8.5) in values_of(own, "mean")
     assert "toy" in made["title"]["text"][0]
+    more = [result("<b>", 9, 4.0, 9.0), result("one", 1, 4.0, 9.0)]
+    assert picture([*results, *more])["title"]["text"][1].startswith("1 to 3 seeds (light), mean")
 
 
 def test_a_long_name_stands_in_full_and_one_seed_has_no_interval(tmp_path):

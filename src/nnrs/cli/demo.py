@@ -25,7 +25,7 @@ Fewer are really replaced: the end of a line (<eos>) and rare words (<unk>) have
 both ask for goes to one of them. τ says how evenly the neighbors are drawn; "effective neighbors" is how many
 share the draws. Replaced inputs are harder, so higher perplexities on the way are expected.
 
-A passage of the training text at the last epoch's rates; a replaced word is shown as true>replacement.
+A passage of the training text at the last epoch's rates; a replaced word is shown as true→replacement.
 """
 
 
@@ -105,7 +105,7 @@ def _print(results: "list[Result]", folder: Path) -> None:
     from nnrs.cli.output import table
     from nnrs.experiments.store import signature_parts
 
-    printed = Console(record=True, width=110)
+    printed = Console(record=True, width=120)
     model = signature_parts(results[0].record["signature"])["model"]
     printed.print(LEGEND.format(text=results[0].corpus, model=model), markup=False, highlight=False)
     by_method = {result.labels["method"]: result for result in results}
@@ -136,4 +136,4 @@ def _curriculum_row(metrics: dict[str, Any]) -> list[str]:
 def _example(trajectory: dict[str, Any]) -> str:
     """A few sentences of the training text with replacements at the last epoch's rates."""
     pairs = zip(trajectory["gold"], trajectory["inputs"], strict=True)
-    return " ".join(gold if gold == used else f"{gold}>{used}" for gold, used in pairs)
+    return " ".join(gold if gold == used else f"{gold}→{used}" for gold, used in pairs)

@@ -65,7 +65,9 @@ def paper(
     look_up(dict.fromkeys(FORMATS), format, "format")
     check_means(drawing=what == "figures")
     if pilot == (data is not None) or (pilot and corpus):
-        raise ConfigError("name the folder of the texts with --data, or use --pilot, which brings its own.")
+        raise ConfigError(
+            "give one of the two: --data, the folder of the texts, or --pilot, which brings its own."
+        )
     corpora = pilot_corpora() if data is None else find_corpora(data, names(corpus or ""))
     wanted = given_options({"preset": preset, "epochs": epochs, **options})
     if not pilot and "vectors" not in wanted:

@@ -9,10 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nnrs.errors import ConfigError
+from nnrs.integrations.second_pass import logits_in
 from nnrs.models.base import SequenceModel
 
 # Ours, or anything that makes logits (batch, time, vocab) of ids (batch, time): as a tensor, as the first of a tuple,
-# or as `.logits`, as Hugging Face's models do.
+# in a dictionary, or as `.logits`, as Hugging Face's models do.
 CausalModel = SequenceModel | Callable[[Tensor], Any]
 Memory = tuple[Tensor, ...]  # flat, rows first: some rows of a memory are those rows of its tensors
 
@@ -37,17 +38,14 @@ def _logits(
     given: Any, ids: Int[Tensor, "batch time"], positions: int
 ) -> Float[Tensor, "batch positions vocab"]:
     """The last positions of what a model gave for the ids."""
-    found = getattr(given, "logits", given)
-    found = found[0] if isinstance(found, tuple | list) and found else found
-    shape = tuple(found.shape) if isinstance(found, Tensor) else ()
-    if len(shape) != 3 or shape[0] != len(ids) or shape[1] < positions:
-        what = shape or f"a {type(found).__name__}"
+    found = logits_in(given)
+    if found is None or found.ndim != 3 or len(found) != len(ids) or found.shape[1] < positions:
+        what = f"a {type(given).__name__}" if found is None else tuple(found.shape)
         raise ConfigError(
             f"of ids {tuple(ids.shape)} the model made {what}. Have it give logits (batch, time, vocab): "
-            "a tensor, a tuple that begins with it, or an object with `logits`."
+            "a tensor, a tuple that begins with it, or something with `logits`."
         )
-    logits: Tensor = found[:, -positions:]
-    return logits
+    return found[:, -positions:]
 
 
 @contextmanager

@@ -85,14 +85,14 @@ def evaluate(
     if not 0 <= recovery < steps:
         raise ConfigError(f"recovery must be below the {steps} steps, got {recovery}.")
     device, parts = device_of(model), []
-    for first in range(0, len(prefixes), ROWS):
-        places = slice(first, first + ROWS)
-        block, gold = prefixes[places].long().to(device), continuations[places].long().to(device)
-        uniform = [draws(seed, step, len(prefixes), device)[places] for step in range(steps - recovery)]
-        with evaluating(model):
+    with evaluating(model):
+        for first in range(0, len(prefixes), ROWS):
+            places = slice(first, first + ROWS)
+            block, gold = prefixes[places].long().to(device), continuations[places].long().to(device)
+            uniform = [draws(seed, step, len(prefixes), device)[places] for step in range(steps - recovery)]
             own = _follow(model, block, gold, decoding, uniform)
             nats, hits = _teacher_forced(model, block, gold)
-        parts.append((own[0], nats, own[1], hits, own[2]))
+            parts.append((own[0], nats, own[1], hits, own[2]))
     columns = [torch.cat(part).cpu() for part in zip(*parts, strict=True)]
     return Exposure(columns[0], columns[1], columns[2], columns[3], columns[4], recovery)
 
@@ -184,11 +184,11 @@ def accumulated_error(
     if decoding.width > 1:
         raise ConfigError("beam search looks ahead: accumulated errors need greedy or sampled decoding.")
     own, by_oracle = [], []
-    for first in range(0, len(prefixes), ROWS):
-        block = prefixes[first : first + ROWS].long().to(device_of(model))
-        places = slice(first, first + len(block))
-        uniform = [draws(seed, step, places.stop, block.device)[places] for step in range(length)]
-        with evaluating(model, oracle):
+    with evaluating(model, oracle):
+        for first in range(0, len(prefixes), ROWS):
+            block = prefixes[first : first + ROWS].long().to(device_of(model))
+            places = slice(first, first + len(block))
+            uniform = [draws(seed, step, places.stop, block.device)[places] for step in range(length)]
             own.append(_regrets(model, oracle, block, uniform, decoding).cpu())
             by_oracle.append(_regrets(model, oracle, block, uniform, None).cpu())
     return AccumulatedError(torch.cat(own), torch.cat(by_oracle))

@@ -118,8 +118,13 @@ def _sentence(item: Contrast, ours: Group, theirs: Group) -> str:
 
 def _judged(item: Contrast) -> str:
     if item.verdict == "no difference found":
-        no = "no" if item.setting else "No"  # where it begins the sentence
-        return f"{no} difference was found between {item.ours} and {item.theirs}"
+        said = (
+            "one seed cannot tell {} from {}"
+            if len(item.seeds) == 1
+            else "no difference was found between {} and {}"
+        )
+        said = said if item.setting else said.capitalize()  # where it begins the sentence
+        return said.format(item.ours, item.theirs)
     return f"{item.ours} is {item.verdict} than {item.theirs}"
 
 

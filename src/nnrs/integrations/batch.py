@@ -82,8 +82,8 @@ def changeable(
     """Which inputs may be replaced: those whose own label counts, and that follow something.
 
     So prompts (label -100) and padding stay, and the first token of every row and of every packed document: where
-    `position_ids` are 0, where a mask that numbers the documents goes on to the next, or after one of
-    the `document_ends`. Positions may be one row for the whole batch. Masks and positions of any other shape than the
+    `position_ids` are 0, where a mask that numbers the documents goes on to the next, or after one of the
+    `document_ends`. Positions may be one row for the whole batch. Masks and positions of any other shape than the
     ids' (a model's own, of more dimensions, say) tell nothing here.
 
     >>> import torch

@@ -22,7 +22,7 @@ from nnrs.integrations.batch import Batch, read_batch
 from nnrs.integrations.choice import Key, choose
 from nnrs.integrations.module import check_kind, compiler_of, embedded_ids, fitted, output_layer, unwrapped
 from nnrs.integrations.second_pass import Compiler, SecondPass
-from nnrs.integrations.settings import Settings, whole
+from nnrs.integrations.settings import Settings, token_ids, whole
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.base import Rates
 from nnrs.schedules import progress
@@ -67,6 +67,7 @@ class Curriculum:
                 self.model, layer, settings.predict, found, embedded_ids(self.model)
             )
         self._names = list(inspect.signature(self.model.forward).parameters)
+        self._document_ends = token_ids("document_end", settings.document_end)
         self._rank = data_parallel_rank() if settings.rank is None else settings.rank
         self._hook: Any = None
         # Of inputs that might change, predictions, neighbors; it goes to where the inputs are.
@@ -188,14 +189,15 @@ class Curriculum:
             return None
         named = dict(zip(self._names, args, strict=False)) | kwargs
         if not model.training or named.get("labels") is None:
-            self._idle = NO_LABELS if model.training else NOT_TRAINING
             # Without gradient a model generates or evaluates, also one that was left in training mode.
-            if self._in_block and model.training and torch.is_grad_enabled():
-                self.check_it_acts()
+            if torch.is_grad_enabled():
+                self._idle = NO_LABELS if model.training else NOT_TRAINING
+                if self._in_block and model.training:
+                    self.check_it_acts()
             return None
         if self.accumulation and self.micro_step == self.accumulation:
             self.step, self.micro_step = self.step + 1, 0
-        batch = read_batch(model, named, self.settings.document_ends)
+        batch = read_batch(model, named, self._document_ends)
         inputs = self._inputs(batch, named)
         self.micro_step += 1
         self._acted = True

@@ -21,9 +21,8 @@ Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]  # torch.compile, 
 
 LOGITS_AT_ONCE = 1 << 27  # that the output layer makes: 256 MB in bfloat16
 COPIED_AT_ONCE = 1 << 25  # of them in float32, while they are sampled: 128 MB
-MOST_COUNTS = (
-    1 << 16
-)  # whole numbers in a buffer: more are a mask or packed weights, which no forward changes
+# Whole numbers in a buffer: more are a mask or packed weights, which no forward changes.
+MOST_COUNTS = 1 << 16
 CACHES = ("past_key_values", "cache_params")
 PLACEHOLDER = re.compile("(image|video|audio|vision).*_token_(id|index)")
 LOSS_ARGUMENTS = {"labels", "num_items_in_batch", "shift_labels", "logits_to_keep"}
@@ -60,8 +59,8 @@ class SecondPass:
         The model's own forward runs on the argument `name` with neighbors in place (one parallel pass). Its output
         layer is handed the hidden vectors before the chosen positions and no others, and whatever the model does to
         its logits afterwards (caps, scales) is done to these. Random numbers of torch are put back: the training pass
-        draws the dropout masks it would have drawn alone, and in eager mode this pass has had the same. Buffers are
-        put back, too: a BatchNorm counts a batch once.
+        draws the dropout masks it would have drawn alone, and in eager mode this pass has had the same. What is
+        written into buffers is put back, too: a BatchNorm counts a batch once.
         """
         inputs = choice.inputs(choice.gold)
         positions = positions_of(choice.takes_prediction, choice.prediction_capacity)
@@ -184,23 +183,23 @@ class Remembered:
 
 @contextmanager
 def _buffers_kept(model: nn.Module) -> Iterator[None]:
-    """Leave a model's buffers as they were, in value and in place.
+    """Undo what a forward writes into a model's buffers. One that it puts in the place of another stays.
 
-    All are copied: torch does not tell which of them a forward changes (a BatchNorm's means have no new version).
+    All are copied: torch does not tell which of them a forward changes (a BatchNorm's means have no new version). A
+    new one is a cache that goes with notes elsewhere (the frequencies of long rows, and how long they were).
     """
-    held = [
-        (part, name, buffer, buffer.clone())
-        for part in model.modules()
-        for name, buffer in part._buffers.items()
-        if buffer is not None and (buffer.is_floating_point() or buffer.numel() <= MOST_COUNTS)
-    ]
+    held = [(buffer, buffer.clone()) for buffer in model.buffers() if _may_be_written(buffer)]
     try:
         yield
     finally:
-        for part, name, buffer, copy in held:
-            if getattr(part, name) is not buffer:
-                setattr(part, name, buffer)
+        for buffer, copy in held:
             buffer.data.copy_(copy)  # unseen by autograd: a backward to come may need it, and it is as it was
+
+
+def _may_be_written(buffer: Tensor) -> bool:
+    if nn.parameter.is_lazy(buffer) or (buffer.layout == torch.strided and 0 in buffer.stride()):
+        return False
+    return buffer.is_floating_point() or buffer.is_complex() or buffer.numel() <= MOST_COUNTS
 
 
 @contextmanager
@@ -262,16 +261,22 @@ def _chosen(
 
 
 def _logits(outputs: Any, rows: int) -> Float[Tensor, "n vocab"]:
-    """The logits of a Hugging Face output or a dictionary, the first tensor of a tuple, or the output itself."""
-    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
-    if isinstance(found, tuple | list):
-        found = next((part for part in found if isinstance(part, Tensor)), None)
-    if not isinstance(found, Tensor) or found.ndim < 2 or found.shape[:-1].numel() != rows:
+    """All logits of an output, a row for each position that was asked for."""
+    found = logits_in(outputs)
+    if found is None or found.ndim < 2 or found.shape[:-1].numel() != rows:
         raise ConfigError(
             f"no logits were found in the model's output, a {type(outputs).__name__}. "
             "Have its forward give back the logits, a tuple that begins with them, or an object with `logits`."
         )
     return torch.flatten(found, 0, -2)
+
+
+def logits_in(outputs: Any) -> Tensor | None:
+    """The logits of a Hugging Face output or a dictionary, the first tensor of a tuple, or the output itself."""
+    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
+    if isinstance(found, tuple | list):
+        found = next((part for part in found if isinstance(part, Tensor)), None)
+    return found if isinstance(found, Tensor) else None
 
 
 def _placeholders(config: Any) -> list[int]:

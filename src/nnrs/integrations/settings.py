@@ -32,9 +32,15 @@ def whole(name: str, value: Any, at_least: int | None = None) -> int:
 
 def token_ids(name: str, value: Any) -> tuple[int, ...]:
     """The ids of one token or of several, or of none; a token's text is refused."""
-    several = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    one = (
+        not isinstance(value, Iterable) or isinstance(value, str | bytes) or not getattr(value, "shape", True)
+    )
     try:
-        return () if value is None else tuple(whole(name, each, at_least=0) for each in several)
+        return (
+            ()
+            if value is None
+            else tuple(whole(name, each, at_least=0) for each in ([value] if one else value))
+        )
     except (ConfigError, TypeError):
         raise ConfigError(
             f"{name} must be the id of a token or several ids, such as config.eos_token_id, got {value!r:.60}."
@@ -77,11 +83,6 @@ class Settings:
         if self.rank is not None:
             object.__setattr__(self, "rank", whole("rank", self.rank, at_least=0))
         object.__setattr__(self, "document_end", token_ids("document_end", self.document_end))
-
-    @property
-    def document_ends(self) -> tuple[int, ...]:
-        """The ids that separate packed documents."""
-        return token_ids("document_end", self.document_end)
 
     @classmethod
     def named(cls, options: Mapping[str, Any]) -> "Settings":

@@ -46,13 +46,18 @@ def _plain_ids(protected: Any) -> list[int]:
     """Ids of any kind of number, in any kind of list."""
     try:
         listed = list(protected.tolist() if isinstance(protected, Tensor | np.ndarray) else protected)
-        if any(isinstance(word, bool | np.bool_) for word in listed):
+        if any(isinstance(word, bool) for word in listed):
             raise TypeError
         return [operator.index(word) for word in listed]
     except TypeError:
         raise ConfigError(
             f"protected must be a list of ids, got {protected!r:.60}. For a mask, use mask.nonzero().flatten()."
         ) from None
+
+
+def is_whole(numbers: Tensor) -> bool:
+    """Whether a tensor holds whole numbers."""
+    return not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)
 
 
 def checked_groups(groups: Any, rows: Float[Tensor, "vocab dim"]) -> Int[Tensor, " vocab"] | None:
@@ -64,7 +69,7 @@ def checked_groups(groups: Any, rows: Float[Tensor, "vocab dim"]) -> Int[Tensor,
         if isinstance(groups, Tensor)
         else type(groups).__name__
     )
-    if not isinstance(groups, Tensor) or groups.shape != rows.shape[:1] or groups.is_floating_point():
+    if not isinstance(groups, Tensor) or groups.shape != rows.shape[:1] or not is_whole(groups):
         raise ConfigError(
             f"groups must be a tensor with a whole number for each of the {len(rows):,} words, got {got}."
         )

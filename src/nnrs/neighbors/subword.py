@@ -77,7 +77,7 @@ def pieces_of(tokenizer: Tokenizer) -> list[Piece]:
 
     An id that no entry has is a hole.
     """
-    if not hasattr(tokenizer, "convert_ids_to_tokens"):
+    if not isinstance(tokenizer, Tokenizer):
         raise ConfigError(
             f"a tokenizer of transformers is needed, got {type(tokenizer).__name__}. "
             "One of tokenizers is made into it by PreTrainedTokenizerFast(tokenizer_object=tokenizer)."

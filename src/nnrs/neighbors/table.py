@@ -52,9 +52,7 @@ class NeighborTable:
     similarities: Float[Tensor, "vocab k"]
     fingerprint: str = ""  # of what the table was made from
     recall: float = 1.0  # share of the true neighbors that the search found; 1 unless it was approximate
-    replaceable: Bool[Tensor, " vocab"] = field(
-        init=False, repr=False
-    )  # which words have at least one neighbor
+    replaceable: Bool[Tensor, " vocab"] = field(init=False, repr=False)  # words with at least one neighbor
 
     def __post_init__(self) -> None:
         # Not a cached_property: its lock cannot be compiled.

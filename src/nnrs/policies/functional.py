@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
 from nnrs.errors import ConfigError
+from nnrs.neighbors.arguments import is_whole
 from nnrs.neighbors.table import NeighborTable
 from nnrs.registry import look_up
 from nnrs.schedules import Schedule, checked_rate
@@ -150,8 +151,7 @@ def replace_with_neighbors(
 
 def _check_room(tokens: Tensor, vocab_size: int) -> None:
     """Refuse tokens whose dtype cannot hold every id that may take their place."""
-    whole = not (tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool)
-    if not whole or torch.iinfo(tokens.dtype).max < vocab_size - 1:
+    if not is_whole(tokens) or torch.iinfo(tokens.dtype).max < vocab_size - 1:
         raise ConfigError(
             f"tokens of {tokens.dtype} cannot hold the ids of a table of {vocab_size:,} words. Use tokens.long()."
         )

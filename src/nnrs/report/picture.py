@@ -52,12 +52,8 @@ def picture(results: Sequence[Result]) -> Spec:
     return {
         "$schema": SCHEMA,
         "background": "white",
-        "padding": {
-            "left": 10 + max(map(len, names)),
-            "top": 10,
-            "right": 20,
-            "bottom": 10,
-        },  # for wider fonts
+        # Wider on the left than was measured here: another machine's font may be.
+        "padding": {"left": 10 + max(map(len, names)), "top": 10, "right": 20, "bottom": 10},
         "title": {"text": _title(groups), "anchor": "start", "fontSize": 12, "fontWeight": "normal"},
         "hconcat": panels,
         "config": {"view": {"stroke": None}, "axis": {"grid": False}, "font": "sans-serif"},
