@@ -1,10 +1,7 @@
-"""Which models, tables and settings a curriculum takes, and what it refuses."""
+"""Which models and tables a curriculum takes, and what it refuses."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, t5, table_of
@@ -13,10 +10,9 @@ from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, Marian
 
 import nnrs
 from nnrs.errors import ConfigError, RunError
-from nnrs.integrations import huggingface
 from nnrs.integrations.curriculum import Curriculum, curriculum
 from nnrs.integrations.module import fitted
-from nnrs.integrations.settings import Settings, token_ids, whole
+from nnrs.integrations.settings import Settings
 
 GPT2 = gpt2()
 
@@ -68,27 +64,6 @@ def test_a_batch_of_no_width_goes_through():
     with embedded(model) as seen, curriculum(model, table, **options):
         model(empty, empty)
     assert [ids.shape for ids in seen] == [(4, 0)]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "needs a rate"),
-        ({"neighbor_rate": 0.1}, "go together"),
-        ({"prediction_rate": 1.1}, "probability"),
-        ({"prediction_rate": 0.1, "predict": "best"}, "unknown way to predict 'best'"),
-        ({"prediction_rate": 0.1, "rule": "pros"}, "Did you mean 'prose'"),
-        ({"prediction_rate": 0.1, "granularity": "word"}, "unknown granularity"),
-        ({"prediction_rate": 0.1, "temperature": 0.0}, "positive and finite"),
-        ({"prediction_rate": 0.1, "steps": 0}, "steps must be a whole number of at least 1, got 0"),
-        ({"prediction_rate": 0.1, "accumulation": 0}, "accumulation must be a whole number of at least 1"),
-        ({"prediction_rate": 0.1, "rank": -1}, "rank must be a whole number of at least 0, got -1"),
-        ({"prediction_rate": 0.1, "document_end": [3, -1]}, r"document_end must be .* got \[3, -1\]"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(options, message):
-    with pytest.raises(ConfigError, match=message), curriculum(GPT2, **{"steps": 1, **options}):
-        pass
 
 
 def test_a_table_of_another_model_is_refused_and_a_smaller_one_leaves_new_ids_alone():
@@ -229,17 +204,6 @@ def test_a_resumed_run_that_replaces_nothing_is_told_why():
         loop()
 
 
-@pytest.mark.parametrize("rate", [1.5, -0.1])
-def test_a_rate_that_is_no_probability_is_refused_by_its_name(rate):
-    with pytest.raises(ConfigError, match="prediction_rate, where it is no Schedule, must be a probability"):
-        Settings.named({"neighbor_rate": 0.1, "prediction_rate": rate})
-
-
-def test_a_misspelt_setting_is_refused_with_the_right_one():
-    with pytest.raises(ConfigError, match=r"'neighbour_rate'\. Did you mean 'neighbor_rate'\?"):
-        huggingface.InputCurriculum(table_of(GPT2), neighbour_rate=0.1)
-
-
 def test_a_model_may_embed_a_few_ids_more_than_the_table_knows_but_not_another_tokenizers():
     table, model = nnrs.NeighborTable.from_vectors(torch.randn(300, 4), k=2), Plain()
     model.embed = nn.Embedding(428, 8)  # padded, as models are
@@ -277,85 +241,6 @@ def test_of_two_vocabularies_the_decoders_is_the_tables():
     with curriculum(model, table, steps=1, neighbor_rate=1.0, prediction_rate=0.5) as ours:
         model(input_ids=source, labels=IDS)
     assert ours.report()["effective_neighbor_rate"] > 0.5
-
-
-WRONG = [  # of another kind than was asked for, or text where a number goes
-    ("accumulation", 1.5),
-    ("steps", "5"),
-    ("steps", True),
-    ("seed", 1.5),
-    ("seed", None),
-    ("rank", "0"),
-    ("document_end", "</s>"),
-    ("document_end", ["</s>"]),
-    ("document_end", 1.0),
-    ("output_layer", "out"),
-    ("temperature", "0.5"),
-]
-
-
-def test_arguments_of_the_wrong_kind_are_refused_by_name_in_one_line():
-    """In a process of its own: in this one, types are checked before our code can."""
-    code = f"""
-import torch, nnrs
-from nnrs.errors import ConfigError
-for name, given in {WRONG!r}:
-    options = {{"steps": 1, "prediction_rate": 0.1, name: given}}
-    try:
-        with nnrs.curriculum(torch.nn.Linear(1, 1), **options):
-            pass
-    except ConfigError as error:
-        print(error)
-"""
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    lines = told.splitlines()
-    assert [line.split()[0] for line in lines] == [name for name, _ in WRONG]
-    assert all(f", got {given!r}." in line for line, (_, given) in zip(lines, WRONG, strict=True))
-
-
-def test_numbers_and_ids_of_other_libraries_are_taken():
-    assert whole("seed", torch.tensor(-3)) == -3
-    assert whole("rank", np.int64(0), at_least=0) == 0
-    for given in (np.array([4, 5]), torch.tensor([4, 5]), iter([4, 5])):
-        assert token_ids("document_end", given) == (4, 5)
-    assert token_ids("document_end", np.array(4)) == token_ids("document_end", torch.tensor(4)) == (4,)
-    for given in (torch.tensor(4.0), np.array([4.0]), torch.tensor([[4]])[:, :0], b"ab"):
-        with pytest.raises(ConfigError, match="document_end must be the id of a token or several"):
-            token_ids("document_end", given)
-
-
-def test_one_document_end_several_or_none_are_ids():
-    ends = {None: (), 4: (4,), (4, 5): (4, 5)}
-    assert {each: Settings(prediction_rate=0.1, document_end=each).document_end for each in ends} == ends
-
-
-@pytest.mark.parametrize(
-    "state", [{}, {"step": 1, "micro_step": 0}, {"step": 1, "micro_step": 0, "temperature": 0.5}]
-)
-def test_a_state_that_is_none_is_refused_and_changes_nothing(state):
-    ours = Curriculum(GPT2, None, Settings(prediction_rate=0.1))
-    with pytest.raises(ConfigError, match=r"a curriculum's state has .* Give it what state_dict\(\) gave"):
-        ours.load_state_dict(state)
-    assert ours.step == 0
-
-
-def test_what_is_no_table_is_refused_by_what_it_is():
-    """In a process of its own: in this one, types are checked before our code can."""
-    code = """
-from nnrs.errors import ConfigError
-from nnrs.integrations.settings import Settings
-for given in (0.1, "vectors.bin", ["a"] * 99):
-    try:
-        Settings(neighbor_rate=0.1).policy(given)
-    except ConfigError as error:
-        print(error)
-"""
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert [line.split(", got ")[0] for line in told.splitlines()] == [
-        "a curriculum's table must be a NeighborTable (NeighborTable.from_model)"
-    ] * 3
-    assert ", got 'vectors.bin'." in told
-    assert max(map(len, told.splitlines())) < 150
 
 
 class Wrapped(nn.Module):
