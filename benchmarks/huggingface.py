@@ -15,8 +15,10 @@ import tempfile
 import time
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 import nnrs
 from nnrs.integrations.curriculum import Curriculum
@@ -29,30 +31,17 @@ STEPS = 5  # in a row
 TOKENS, WIDTHS = 150_000, (768, 4096)
 
 
-class Vocabulary:
-    """Invented subwords, in the shares of a real vocabulary: half begin a word, few are large or Cyrillic."""
-
-    all_special_ids = (0,)
-
-    def __init__(self, count):
-        chance = random.Random(0)
-        self.entries = [self._entry(chance) for _ in range(count)]
-
-    @staticmethod
-    def _entry(chance):
+def invented_tokenizer(count):
+    """Of invented subwords in the shares of a real vocabulary: half begin a word, few are large or Cyrillic."""
+    chance = random.Random(0)
+    entries = {"<s>": 0}
+    while len(entries) < count:
         letters = "абвгдежзиклмнопрст" if chance.random() < 0.1 else "abcdefghijklmnopqrstuvwxyz"
         word = "".join(chance.choice(letters) for _ in range(chance.randint(2, 9)))
         word = word.capitalize() if chance.random() < 0.2 else word
-        return ("▁" if chance.random() < 0.5 else "") + word
-
-    def __len__(self):
-        return len(self.entries)
-
-    def convert_ids_to_tokens(self, ids):
-        return self.entries
-
-    def get_added_vocab(self):
-        return {}
+        entries.setdefault(("▁" if chance.random() < 0.5 else "") + word, len(entries))
+    words = Tokenizer(WordLevel(entries, unk_token="<s>"))
+    return PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>")
 
 
 class Step:
@@ -159,13 +148,13 @@ def print_recompilations(model, optimizer):
 
 def print_table_times():
     print(f"\na table for {TOKENS:,} tokens, k = {K}: seconds (limit 10)")
-    vocabulary = Vocabulary(TOKENS)
+    tokenizer = invented_tokenizer(TOKENS)
     for width in WIDTHS:
         vectors = torch.randn(TOKENS, width, device="cuda", dtype=torch.bfloat16)
         with tempfile.TemporaryDirectory() as folder:
             os.environ["NNRS_CACHE"] = folder
-            taken = seconds(lambda vectors=vectors: table_from_vectors(vectors, vocabulary, K))
-            again = seconds(lambda vectors=vectors: table_from_vectors(vectors, vocabulary, K))
+            taken = seconds(lambda vectors=vectors: table_from_vectors(vectors, tokenizer, K))
+            again = seconds(lambda vectors=vectors: table_from_vectors(vectors, tokenizer, K))
         print(f"  width {width:5}: made in {taken:.2f}, read from the cache in {again:.2f}")
 
 
