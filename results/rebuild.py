@@ -30,11 +30,13 @@ PAGES = {
 STUDIES = (
     *PAGES,
     "multi30k-dropout",
+    "ptb-equal-dose",
     "ptb-large",
     "ptb-large-weights",
     "synthetic",
     "synthetic-dose",
     "synthetic-scarce",
+    "wikitext-2-large",
 )
 PICTURED = "ptb-contrasts"  # the study that the README shows
 
