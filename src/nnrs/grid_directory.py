@@ -74,19 +74,19 @@ class GridDirectory:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """The folder, made where it is not there, for this process alone while the context lasts.
-
-        One that holds something else than a grid is refused.
-        """
+        """The folder, made where it is not there, for this process alone while the context lasts; of a grid alone."""
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        self._refuse_others()  # before anything is left in it
+        self.refuse_others()  # before anything is left in it
         with locked(self.path / ".lock"):
-            self._refuse_others()
+            self.refuse_others()
             yield
 
-    def _refuse_others(self) -> None:
-        with explained(self.path):
+    def refuse_others(self) -> None:
+        """An error where the folder is there and holds something else than a grid."""
+        if not self.path.exists():
+            return
+        with explained(self.path, "read"):
             others = [path.name for path in self.path.iterdir() if not path.name.startswith(".")]
         if others and "plan.json" not in others:
             raise RunError(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnrs.cli.grid import FleetOption, JobsOption, RayOption, RecordsOption
+from nnrs.cli.grid import DryRunOption, FleetOption, JobsOption, RayOption, RecordsOption
 from nnrs.cli.many import (
     OutOption,
     SeedsOption,
@@ -45,11 +45,12 @@ def compare(
     records: RecordsOption = None,
     ray: RayOption = None,
     device: DeviceOption = "auto",
+    dry_run: DryRunOption = False,
     json: JsonOption = False,
     **options: Any,
 ) -> None:
     """Train methods side by side, and say what is better than what, by how much and how sure. It may be nothing."""
-    from nnrs.cli.grid import carry_out
+    from nnrs.cli.grid import carry_out, show_runs
     from nnrs.experiments.compare import plan
     from nnrs.experiments.findings import findings, reach
     from nnrs.experiments.groups import grouped
@@ -63,6 +64,8 @@ def compare(
     made = plan(chosen, wanted, given_options(options), measured, command=this_command(), oracle=oracle)
     for sentence in reach(len(wanted), len(pairs_of(chosen))):
         note(sentence)
+    if dry_run:
+        return show_runs(made, out, records, device, "json" if json else "table")
     carry_out(made, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray)
     results = collect(out)
     found, page = findings(results), write_page(out)

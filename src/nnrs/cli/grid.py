@@ -32,6 +32,9 @@ RecordsOption = Annotated[
     list[Path] | None,
     typer.Option(metavar="FILE", help="Results of runs that are not to be trained again; repeatable."),
 ]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="List the runs and what is done of them; change nothing.")
+]
 RayOption = Annotated[
     str | None, typer.Option(metavar="ADDRESS|auto", help="Run on a Ray cluster that shares --out.")
 ]
@@ -45,6 +48,7 @@ def grid(
     records: RecordsOption = None,
     ray: RayOption = None,
     device: DeviceOption = "auto",
+    dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
     """Run what is missing of a grid, skip what is done, retry what failed."""
@@ -53,12 +57,31 @@ def grid(
 
     command = shlex.join(["nnrs", "grid", file.name, "--out", out.name])
     plan = read_plan(file, command)
+    if dry_run:
+        return show_runs(plan, out, records, device, "json" if json else "table")
     carry_out(plan, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray)
     results = collect(out)
     if json:
         print_json([result.record for result in results])
     else:
         _report(results, plan.title, out)
+
+
+def show_runs(plan: "Plan", out: Path, records: list[Path] | None, device: str, format: str) -> None:
+    """What would be run, on standard output: a table, csv or json."""
+    from nnrs.experiments.outlook import outlook
+    from nnrs.experiments.table import lines_csv
+
+    lines = outlook(plan, out, records or [], device)
+    if format == "table":
+        rows = [[line["run"], line["state"], f"{line['trained']} of {line['epochs']}"] for line in lines]
+        print_table(plan.title, ("run", "state", "epochs"), rows)
+    else:
+        print_json(lines) if format == "json" else typer.echo(lines_csv(lines), nl=False)
+    to_train = [line["epochs"] - line["trained"] for line in lines if line["state"] in ("begun", "new")]
+    note(
+        f"{len(lines)} runs, {len(to_train)} of them to be run, {sum(to_train):,} epochs. Nothing was changed."
+    )
 
 
 def carry_out(

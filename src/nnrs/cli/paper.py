@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnrs.cli.grid import FleetOption, JobsOption, RayOption, RecordsOption
+from nnrs.cli.grid import DryRunOption, FleetOption, JobsOption, RayOption, RecordsOption
 from nnrs.cli.many import (
     OutOption,
     SeedsOption,
@@ -50,10 +50,11 @@ def paper(
     records: RecordsOption = None,
     ray: RayOption = None,
     device: DeviceOption = "auto",
+    dry_run: DryRunOption = False,
     **options: Any,
 ) -> None:
     """Run what is missing of a table, print it in the paper's layout, and write the page."""
-    from nnrs.cli.grid import carry_out
+    from nnrs.cli.grid import carry_out, show_runs
     from nnrs.errors import ConfigError
     from nnrs.experiments.findings import findings
     from nnrs.experiments.options import parse_seeds
@@ -75,6 +76,8 @@ def paper(
             "neighbors come from the training text; for the paper's, name a file of GoogleNews with --vectors"
         )
     made = plan(what, corpora, wanted, parse_seeds(seeds), command=this_command(), pilot=pilot)
+    if dry_run:
+        return show_runs(made, out, records, device, format)
     carry_out(made, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray)
     results = collect(out)
     _print(what, results, format, out)

@@ -62,12 +62,24 @@ def open_grid(plan: Plan, out: Path | str) -> tuple[GridDirectory, Plan]:
     """The folder and the plan as it stands there from now on: this one, with the names that its runs have already."""
     grid = GridDirectory(out)
     with grid.opened():
-        stored = grid.plan()
-        before = None if stored is None else Plan.from_dict(stored)
-        merged = plan if before is None else plan.following(before)
+        before, merged = _continued(plan, grid)
         if merged != before:
             grid.write_plan(merged.as_dict())
     return grid, merged
+
+
+def look_at(plan: Plan, out: Path | str) -> "Board":
+    """What is known of a plan's cells in a folder that is left as it is, or is not there yet."""
+    grid = GridDirectory(out)
+    grid.refuse_others()
+    return Board(grid, _continued(plan, grid)[1])
+
+
+def _continued(plan: Plan, grid: GridDirectory) -> tuple[Plan | None, Plan]:
+    """The plan that a folder holds, and this one as it continues it."""
+    stored = grid.plan()
+    before = None if stored is None else Plan.from_dict(stored)
+    return before, plan if before is None else plan.following(before)
 
 
 def run_grid(
@@ -132,7 +144,7 @@ class Board:
         self.failed: dict[str, str] = {}
         self.taken: set[str] = set()
         self._tries: Counter[str] = Counter()
-        self._epochs = {cell.name: self._trained(cell.name) for cell in self.left}
+        self._epochs = {cell.name: self.trained(cell.name) for cell in self.left}
         self._began, self._before = time.monotonic(), self._work()
 
     @property
@@ -172,7 +184,7 @@ class Board:
 
     def progress(self) -> Progress:
         """Where things stand, from the metrics that the runs under way have written."""
-        self._epochs |= {name: self._trained(name) for name in self.taken}
+        self._epochs |= {name: self.trained(name) for name in self.taken}
         gained, total = self._work() - self._before, sum(_work_of(cell) for cell in self.plan.cells)
         seconds = time.monotonic() - self._began
         finished = {
@@ -193,7 +205,8 @@ class Board:
         left = len(self.plan.cells) - len(self.done) - len(self.failed)
         return GridOutcome(done=len(self.done), failed=dict(self.failed), remaining=left)
 
-    def _trained(self, name: str) -> int:
+    def trained(self, name: str) -> int:
+        """The epochs that a cell has behind it."""
         try:
             return len(RunDirectory(self.grid.run_path(name)).records("metrics"))
         except RunError:  # damaged: whoever works on the cell will say so

@@ -45,9 +45,19 @@ class Expected:
 def take_over(plan: Plan, out: Path | str, sources: Sequence[Path | str], device: str = "auto") -> Takeover:
     """Put the records of a plan's runs into its folder, under the plan's names and labels: those runs are done.
 
+    What the folder has is left alone.
+    """
+    found = fitting(plan, sources, device)
+    grid, plan = open_grid(plan, out)
+    put = [_put(grid, cell, found[cell.config]) for cell in plan.cells if cell.config in found]
+    return Takeover(taken=put.count(True), here=put.count(False))
+
+
+def fitting(plan: Plan, sources: Sequence[Path | str], device: str = "auto") -> dict[RunConfig, Json]:
+    """The records of a plan's runs, by the configurations that the plan has.
+
     A record is that of a run where configuration, seed, text, vectors and request are the same; `auto` is what it
-    stands for on the device. What the folder has is left alone. Where no record fits, an error says in what the
-    nearest differs.
+    stands for on the device. Where no record fits, an error says in what the nearest differs.
     """
     records = [result.record for result in collect(*sources)]
     shelf, place = Shelf(), choose_device(device)
@@ -56,9 +66,7 @@ def take_over(plan: Plan, out: Path | str, sources: Sequence[Path | str], device
     if not found:
         names = ", ".join(map(str, sources))
         raise ConfigError(f"{names}: {_misfit(runs, records)} Leave --records out to train all runs.")
-    grid, plan = open_grid(plan, out)
-    put = [_put(grid, cell, found[cell.config]) for cell in plan.cells if cell.config in found]
-    return Takeover(taken=put.count(True), here=put.count(False))
+    return found
 
 
 def _expected(cell: Cell, request: Request, device: torch.device, shelf: Shelf) -> Expected:

@@ -1,0 +1,76 @@
+"""`--dry-run`: what would be run, from a folder that is left as it is."""
+
+import csv
+import json
+
+import pytest
+
+OPTIONS = "--epochs 2 --learning-rate 5 --methods mle,ss --metrics perplexity --jobs 2 --device cpu"
+
+
+@pytest.fixture(scope="module")
+def words(text, tiny):
+    """The command without its seeds and its folder."""
+    return ["compare", "--data", text, *tiny, *OPTIONS.split()]
+
+
+@pytest.fixture(scope="module")
+def out(nnrs, words, tmp_path_factory):
+    """Two methods, one seed: of mle all is done, of ss all but the measuring."""
+    folder = tmp_path_factory.mktemp("dry") / "out"
+    done = nnrs(*words, "--seeds", "1", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "runs" / "ss_seed-1" / "result.json").unlink()
+    return folder
+
+
+def everything(folder):
+    return {path: path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
+
+
+def test_what_is_done_begun_and_new_is_told_and_nothing_is_changed(nnrs, words, out):
+    before = everything(out)
+    command = [*words, "--seeds", "1-2", "--out", out, "--dry-run"]
+    told, as_json = nnrs(*command), nnrs(*command, "--json")
+    assert (told.returncode, as_json.returncode) == (0, 0)
+    assert [
+        (line["run"], line["state"], line["trained"], line["epochs"]) for line in json.loads(as_json.stdout)
+    ] == [
+        ("mle_seed-1", "done", 2, 2),
+        ("ss_seed-1", "begun", 2, 2),
+        ("mle_seed-2", "new", 0, 2),
+        ("ss_seed-2", "new", 0, 2),
+    ]
+    assert told.stderr.endswith("\n4 runs, 3 of them to be run, 4 epochs. Nothing was changed.\n")
+    assert "│ mle_seed-2 │   new │ 0 of 2 │" in told.stdout
+    assert everything(out) == before
+
+
+def test_runs_whose_records_fit_are_not_to_be_run(nnrs, words, out, tmp_path):
+    records = tmp_path / "records.jsonl"
+    assert nnrs("results", out, "--format", "jsonl", "--out", records).returncode == 0
+    command = [*words, "--seeds", "1", "--out", tmp_path / "other", "--dry-run", "--json"]
+    found = json.loads(nnrs(*command, "--records", records).stdout)
+    assert {line["run"]: line["state"] for line in found} == {
+        "mle_seed-1": "in the records",
+        "ss_seed-1": "new",
+    }
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_folder_of_something_else_or_of_another_plan_is_refused_as_it_would_be(nnrs, words, out, tmp_path):
+    (tmp_path / "thesis.txt").write_text("all of it")
+    for folder, said in ((tmp_path, "holds thesis.txt and no plan.json"), (out, "holds another plan")):
+        done = nnrs(*words, "--seeds", "2", "--out", folder, "--dry-run")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+
+
+def test_a_table_of_the_paper_is_listed_in_the_format_asked_for(nnrs, tmp_path):
+    done = nnrs("paper", "table2", "--pilot", "--out", tmp_path / "out", "--dry-run", "--format", "csv")
+    assert done.returncode == 0, done.stderr
+    lines = list(csv.DictReader(done.stdout.splitlines()))
+    assert len(lines) == 15  # three models, five methods
+    assert {line["state"] for line in lines} == {"new"}
+    assert "15 runs, 15 of them to be run, 60 epochs" in done.stderr
+    assert not (tmp_path / "out").exists()
