@@ -42,6 +42,9 @@ def test_table_2_has_every_model_method_and_way_of_predicting(table2):
         assert printed.count(metric) == 2 * len(MODELS)
     assert "- One seed decides nothing" in printed
     assert "nan" not in printed
+    scores = json.loads((out / "runs" / "SS-NNRS_gru_mine_seed-1" / "result.json").read_text())["scores"]
+    curve = {score["metric"] for score in scores if score["metric"].startswith("excess-nats")}
+    assert len(curve) > 1  # of exposure, for the same runs
     assert (out / "report.html").is_file()
 
 

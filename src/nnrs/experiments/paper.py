@@ -175,7 +175,7 @@ def _request(kind: str, options: Mapping[str, Any], pilot: bool) -> Request:
     if kind == "table2":
         vectors = str(options.get("vectors", "corpus"))  # the same for all columns, teacher forcing included
         asked = Request(
-            metrics=("perplexity", "bleu", "self-bleu", "wmd", "self-wmd"),
+            metrics=("perplexity", "bleu", "self-bleu", "wmd", "self-wmd", "exposure"),
             splits=("valid", "test"),
             decodings=("sample", TEACHER_FORCED),
             vectors=vectors if vectors == "corpus" else str(Path(vectors).resolve()),
