@@ -47,8 +47,8 @@ class Tokenizer(Protocol):
     def get_vocab(self) -> dict[str, int]:
         """Every entry and its id; ids may have holes."""
 
-    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
-        """The vocabulary's entries with these ids, as they are stored."""
+    def convert_ids_to_tokens(self, ids: list[int]) -> str | list[str]:
+        """The vocabulary's entries with these ids, as they are stored; a `str` is what one id would give."""
 
     def get_added_vocab(self) -> dict[str, int]:
         """What was added to the vocabulary that was learned, special tokens or not."""
