@@ -1,19 +1,27 @@
-"""The documents hold: every method has a card, links lead somewhere, and the Python in the cards runs."""
+"""The documents hold: every method has a card, links lead somewhere, options exist, and the Python runs."""
 
 import re
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from nnrs.cli.main import app
 from nnrs.policies.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 CARDS = sorted((ROOT / "docs" / "methods").glob("*.md"))
 README = ROOT / "README.md"
+GRIDS = ROOT / "docs" / "grids.md"
 BESIDE = [
     ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "results/README.md")
 ]
 PAGES = [*CARDS, README, *(ROOT / "docs").glob("*.md"), *BESIDE]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+GUIDES = [*TUTORIALS, *(page for page in PAGES if page.stem != "CHANGELOG")]  # which may name what is gone
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+TORCHRUN = {"--standalone", "--nproc-per-node", "--max-restarts", "--rdzv-id"}
+OF_OTHERS = TORCHRUN | {"--head", "--address", "--check", "--strict"}  # these are Ray's, ruff's and mypy's
 SECTIONS = ["How to use", "Suggested settings", "Details", "What to watch for", "Attribution"]
 
 
@@ -48,7 +56,26 @@ def test_anchors_that_the_code_names_exist():
             assert f'<a id="{anchor}"></a>' in paper, f"{module.name} names #{anchor}"
 
 
-@pytest.mark.parametrize("card", [*CARDS, README], ids=lambda card: f"{card.parent.name}/{card.stem}")
+@pytest.fixture(scope="module")
+def options() -> dict[str, set[str]]:
+    """Those of each command, and of none: `nnrs --debug`."""
+    nnrs = get_command(app)
+    commands = {"": nnrs, **nnrs.commands}
+    return {
+        name: {"--help"}.union(*(given.opts + given.secondary_opts for given in command.params))
+        for name, command in commands.items()
+    }
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_options_that_a_page_names_exist_and_are_those_of_the_command_before_them(page, options):
+    text = page.read_text().replace("\\\n", " ")
+    assert set(OPTION.findall(text)) - OF_OTHERS.union(*options.values()) == set()
+    for command, rest in re.findall(r"\bnnrs ([a-z]+)\b([^`\n#;]*)", text):
+        assert set(OPTION.findall(rest)) <= options.get(command, set()), f"{page.name}: nnrs {command}{rest}"
+
+
+@pytest.mark.parametrize("card", [*CARDS, README, GRIDS], ids=lambda card: f"{card.parent.name}/{card.stem}")
 def test_the_python_in_a_card_runs(card, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block in re.findall(r"^```python\n(.*?)^```", card.read_text(), re.MULTILINE | re.DOTALL):
