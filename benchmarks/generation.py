@@ -21,7 +21,7 @@ import torch
 from nnrs.evaluation.generate import DECODINGS, generate
 from nnrs.experiments.config import RunConfig
 from nnrs.experiments.generations import cut
-from nnrs.experiments.run import start
+from nnrs.experiments.run import Run, start
 from nnrs.experiments.subject import Request
 from nnrs.models.base import SequenceModel
 
@@ -51,6 +51,15 @@ def one_at_a_time(model: SequenceModel, prefixes: torch.Tensor) -> list[list[int
             logits, state = model(token[None], state)
         made.append(tokens)
     return made
+
+
+def untrained(data: Path, out: Path) -> Run:
+    """A run whose best model is that before training, on disk, where `nnrs evaluate` finds it."""
+    config = {"data": {"source": str(data)}, "policy": {"method": "mle"}, "model": {"preset": "small"}}
+    run = start(RunConfig.from_dict(config), out, torch.device("cpu"))
+    run.saver.save_best(run.trainer.live)
+    run.saver.wait()
+    return run
 
 
 def row(name: str, seconds: list[float]) -> str:
@@ -101,16 +110,9 @@ def main() -> None:
         print(f"no PTB at {data}: give the folder that has ptb/ with --data.")
         return
     with tempfile.TemporaryDirectory() as folder:
-        config = {
-            "data": {"source": str(data)},
-            "policy": {"method": "mle"},
-            "model": {"preset": "small"},
-        }
-        run = start(RunConfig.from_dict(config), Path(folder) / "run", torch.device("cpu"))
-        model = run.parts.model
-        tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-        run.directory.write_best(tensors, {"step": 0, "best_epoch": 0})
-        speed(model, cut(run.parts.text.ids["test"], Request(sentences=SENTENCES, length=LENGTH))[0])
+        run = untrained(data, Path(folder) / "run")
+        prefixes, _ = cut(run.parts.text.ids["test"], Request(sentences=SENTENCES, length=LENGTH))
+        speed(run.parts.model, prefixes)
         peaks = {count: peak_megabytes(run.directory.path, count) for count in COUNTS}
         size = (run.directory.path / "generations.jsonl").stat().st_size / sum(COUNTS)
     print("nnrs evaluate --metrics bleu,self-bleu --split train --sentences N:")
