@@ -259,6 +259,22 @@ def test_a_stored_result_counts_where_its_model_was_not_copied_along(copied):
     assert collect(copied.path)[0].record["model"]
 
 
+def test_a_result_that_was_made_without_the_model_can_be_read_back(copied, tmp_path):
+    for path in copied.path.glob("best-*"):
+        path.unlink()
+    [made] = collect(copied.path)
+    assert made.record["parameters"] is None
+    assert collect(lines_of(tmp_path / "results.jsonl", made.record)) == [made]
+    [row] = csv.DictReader(io.StringIO(results_csv([made])))
+    assert row["parameters"] == ""
+
+
+def test_a_finished_run_without_its_epochs_is_refused(copied):
+    (copied.path / "metrics.jsonl").unlink()
+    with pytest.raises(RunError, match=r"run is finished, but has no line in metrics\.jsonl"):
+        collect(copied.path)
+
+
 def test_a_grid_leaves_out_a_result_of_another_model_than_the_present_one(copied, tmp_path):
     [cell] = expand({"method": ["ss-nnrs"]})
     plan = Plan(kind="grid", title="t", command="c", cells=(cell,), request=Request())
@@ -312,6 +328,7 @@ DAMAGES = {
     "a text for a number": ({"test_perplexity": "oops"}, 'test_perplexity must be a number, got "oops"'),
     "nothing for a number": ({"valid_nats": None}, "valid_nats must be a number, got null or nothing"),
     "truth for a number": ({"test_nats": True}, "test_nats must be a number, got true"),
+    "a text for parameters": ({"parameters": "7"}, "parameters must be a whole number or null"),
     "a fraction for a seed": ({"seed": 1.5}, r"seed must be a whole number, got 1\.5"),
     "a list for labels": ({"labels": ["mle"]}, r'labels must be an object, got \["mle"\]'),
     "a number for a label": ({"labels": {"method": 3}}, "labels must be an object of texts"),

@@ -58,7 +58,8 @@ FIELDS: tuple[Kind, ...] = (
     ("an object of texts", lambda value: _all_of(dict, _is_text, value), ("labels",)),
     ("an object of numbers", lambda value: _all_of(dict, _is_number, value), ("dose", "effective")),
     ("a text", _is_text, ("name", "group", "signature", "command", "labels.method", "names.corpus")),
-    ("a whole number", _is_whole, ("seed", "best_epoch", "parameters")),
+    ("a whole number", _is_whole, ("seed", "best_epoch")),
+    ("a whole number or null", lambda value: value is None or _is_whole(value), ("parameters",)),
     ("a number", _is_number, ("valid_perplexity", "test_perplexity", "valid_nats", "test_nats")),
     ("a number", _is_number, ("timing.train_seconds",)),
 )
@@ -128,6 +129,8 @@ def build_result(
         )
     config = RunConfig.from_dict(settings_of(record))
     epochs, model = directory.records("metrics"), directory.best_fingerprint()
+    if not epochs:
+        raise RunError(f"{directory.path} is finished, but has no line in metrics.jsonl. Copy that back.")
     seen = epochs[: summary["best_epoch"] + 1]  # by the model that is scored: it ends there
     made = {
         "format": FORMAT,
