@@ -349,20 +349,23 @@ def test_a_worker_that_trained_a_fleet_gives_its_memory_back(board, last):
     assert workers.hear(1.0) == []
 
 
-def test_a_damaged_file_of_metrics_fails_its_own_cell_only(text, place, batched):
+@pytest.mark.parametrize(
+    ("name", "content", "epochs"),
+    [("metrics.jsonl", "{\n{}\n", 1), ("summary.json", "{", 2)],  # of both cells or of the other alone
+)
+def test_a_damaged_file_fails_its_own_cell_only(name, content, epochs, text, place, batched):
     cells = short_cells_on(text)
     asked = iter([False, False, True, *[True] * 20])
     stopping = Place(
         grid=place.grid, device=place.device, threads=1, shelf=Shelf(), should_stop=lambda: next(asked)
     )
     list(work_on(cells, REQUEST, stopping))
-    damaged = place.grid.run_path(cells[0].name) / "metrics.jsonl"
-    damaged.write_text("{\n{}\n")
+    (place.grid.run_path(cells[0].name) / name).write_text(content)
     plan = Plan(kind="grid", title="t", command="c", cells=tuple(cells), request=REQUEST)
-    assert Board(place.grid, plan).progress().epochs == 1  # of the other; the complaint is left to the cell
+    assert Board(place.grid, plan).progress().epochs == epochs  # the complaint is left to the cell
     first, second = work_on(cells, REQUEST, place)
     assert (first.name, first.how) == (cells[0].name, "error")
-    assert "metrics.jsonl" in first.error
+    assert name in first.error
     assert (second.name, second.how) == (cells[1].name, "trained")
 
 

@@ -121,9 +121,8 @@ def _started(cell: Cell, place: Place) -> Run:
 def _reopened(cell: Cell, place: Place) -> Run:
     """A run that was begun, at its start."""
     directory = RunDirectory.open(place.grid.run_path(cell.name))
-    directory.records(
-        "metrics"
-    )  # a damaged file is this cell's error, and not that of all that train beside it
+    # A damaged file is this cell's error, and not that of all that train beside it.
+    directory.records("metrics"), directory.summary()
     torch.set_num_threads(directory.config()["environment"]["threads"])
     return reopened(directory, place.device, place.shelf)
 
