@@ -145,6 +145,13 @@ def test_a_grid_file_gives_a_plan(tmp_path):
         read_plan(path, "")
 
 
+@pytest.mark.parametrize("name", ["metrics", "splits", "decodings"])
+def test_a_grid_file_that_asks_for_none_of_something_is_refused(name, tmp_path):
+    (tmp_path / "grid.toml").write_text(f"[evaluate]\n{name} = []\n")
+    with pytest.raises(ConfigError, match=f"{name} must name at least one, got none"):
+        read_plan(tmp_path / "grid.toml", "")
+
+
 def test_a_plan_survives_json():
     plan = plan_of(
         {"method": ["nnrs", "mle"], "seeds": "1-2"}, metrics=("perplexity", "bleu"), splits=("valid",)

@@ -46,6 +46,9 @@ class Request:
     oracle: str | None = None  # a run against which errors are measured
 
     def __post_init__(self) -> None:
+        for name in ("metrics", "splits", "decodings"):
+            if not getattr(self, name):
+                raise ConfigError(f"{name} must name at least one, got none. Leave it out for the usual.")
         for split in self.splits:
             look_up(dict.fromkeys(SPLITS), split, "split")
         for decoding in self.decodings:
