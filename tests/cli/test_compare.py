@@ -124,6 +124,8 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
         "idle": ["--methods", "mle,ss", "--k", "5"],
         "metric": ["--metrics", "bleus"],
         "oracle": ["--oracle", tmp_path / "nowhere"],
+        "jobs": ["--ray", "auto", "--jobs", 2],
+        "fleet": ["--ray", "auto", "--fleet", 2],
     }
     done = nnrs_each(
         {
@@ -137,6 +139,8 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
     assert said["idle"].startswith("error: method 'mle' has no k: leave it out")
     assert said["metric"].startswith("error: unknown metric 'bleus'. Did you mean 'bleu'?")
     assert "nowhere is not a run directory" in said["oracle"]
+    for name in ("jobs", "fleet"):
+        assert said[name].endswith(f"error: --{name} is about this machine: leave it out with --ray.")
     assert not any((tmp_path / name).exists() for name in commands)
 
 

@@ -96,8 +96,12 @@ def carry_out(
 ) -> None:
     """Run a plan with its progress on standard error; returns only where every run is done."""
     from nnrs.cli.interrupt import Interruptible
+    from nnrs.errors import ConfigError
     from nnrs.experiments.grid import run_grid
 
+    for name, given in (("jobs", jobs), ("fleet", fleet)):
+        if ray and given:
+            raise ConfigError(f"--{name} is about this machine: leave it out with --ray.")
     if records:
         _take_over(plan, out, records, device)
     with Interruptible() as interruption, GridProgress() as shown:
