@@ -91,6 +91,16 @@ def read_json(path: Path, offer: str = "") -> dict[str, Any]:
     return value
 
 
+def check_replaceable(path: Path, mark: str, kind: str) -> None:
+    """Refuse to write over a file that does not carry the mark of this kind of ours."""
+    with explained(path, "read"):
+        is_ours = path.is_file() and mark in path.read_text(encoding="utf-8", errors="replace")
+        if path.exists() and not is_ours:
+            raise RunError(
+                f"{path} exists and is no {kind} of nnrs: it is not overwritten. Choose another name."
+            )
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """For this process alone while the context lasts; others wait.

@@ -45,6 +45,16 @@ class GridDirectory:
         return self.path / "report.html"
 
     @property
+    def text_path(self) -> Path:
+        """Where the tables of a demo go, as text."""
+        return self.path / "report.txt"
+
+    @property
+    def figures_path(self) -> Path:
+        """Where the paper's figures go."""
+        return self.path / "figures"
+
+    @property
     def runs_path(self) -> Path:
         """Where the run directories are."""
         return self.path / "runs"
@@ -84,10 +94,9 @@ class GridDirectory:
 
     def refuse_others(self) -> None:
         """An error where the folder is there and holds something else than a grid."""
-        if not self.path.exists():
-            return
         with explained(self.path, "read"):
-            others = [path.name for path in self.path.iterdir() if not path.name.startswith(".")]
+            inside = self.path.iterdir() if self.path.exists() else ()
+            others = [path.name for path in inside if not path.name.startswith(".")]
         if others and "plan.json" not in others:
             raise RunError(
                 f"{self.path} holds {sorted(others)[0]} and no plan.json: it is no grid's folder. "

@@ -104,6 +104,8 @@ def _print(results: "list[Result]", folder: Path) -> None:
 
     from nnrs.cli.output import table
     from nnrs.experiments.store import signature_parts
+    from nnrs.files import write_text
+    from nnrs.grid_directory import GridDirectory
 
     printed = Console(record=True, width=120)
     model = signature_parts(results[0].record["signature"])["model"]
@@ -122,7 +124,7 @@ def _print(results: "list[Result]", folder: Path) -> None:
     tests = [["test", *(f"{result.record['test_perplexity']:.1f}" for result in results)]]
     printed.print(table("Test perplexity, one seed, a tiny model", ["", *curves], tests))
     printed.print("One seed and a few epochs decide nothing: these figures name no winner.")
-    printed.save_text(str(folder / "report.txt"))
+    write_text(GridDirectory(folder).text_path, printed.export_text())
 
 
 def _curriculum_row(metrics: dict[str, Any]) -> list[str]:

@@ -59,12 +59,15 @@ def paper(
     from nnrs.experiments.findings import findings
     from nnrs.experiments.options import parse_seeds
     from nnrs.experiments.paper import PLAN_OF, find_corpora, pilot_corpora, plan
+    from nnrs.experiments.paper_figures import check_folder
     from nnrs.experiments.store import collect
     from nnrs.registry import look_up
 
     look_up(PLAN_OF, what, "table")
     look_up(dict.fromkeys(FORMATS), format, "format")
     check_means(drawing=what == "figures")
+    if what == "figures":
+        check_folder(out)
     if pilot == (data is not None) or (pilot and corpus):
         raise ConfigError(
             "give one of the two: --data, the folder of the texts, or --pilot, which brings its own."

@@ -23,11 +23,13 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Write the tables, plots and explorers of stored results as one HTML file that needs no network."""
+    from nnrs.files import explained
+    from nnrs.grid_directory import GridDirectory
     from nnrs.report.page import write_report
 
-    in_folder = len(sources) == 1 and sources[0].is_dir()
-    usual = sources[0] / "report.html" if in_folder else Path("report.html")
-    place = write_report(sources, out or usual, picture, title)
+    with explained(sources[0], "read"):
+        folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else Path()
+    place = write_report(sources, out or GridDirectory(folder).report_path, picture, title)
     if json:
         print_json({"report": str(place), "bytes": place.stat().st_size})
     else:

@@ -29,12 +29,14 @@ def results(
     """All results of finished runs, without their models."""
     from nnrs.errors import ConfigError, DataError
     from nnrs.experiments.store import collect
-    from nnrs.files import write_text
+    from nnrs.files import explained, write_text
     from nnrs.registry import look_up
 
     write = look_up(_formats(), format, "format")
-    if out and out.exists():
-        raise ConfigError(f"{out} exists already and is not overwritten. Choose another --out.")
+    if out:
+        with explained(out, "read"):
+            if out.exists():
+                raise ConfigError(f"{out} exists already and is not overwritten. Choose another --out.")
     found = collect(*sources)
     if not found:
         raise DataError(f"{', '.join(map(str, sources))}: no finished run to tell of. Finish one first.")

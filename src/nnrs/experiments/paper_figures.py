@@ -5,13 +5,22 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from nnrs.errors import ConfigError
+from nnrs.errors import ConfigError, RunError
 from nnrs.experiments.paper import METHOD_OF, NO_SAMPLING, SCHEDULES
 from nnrs.experiments.replication import Entry, entries, places
 from nnrs.experiments.store import Result
-from nnrs.files import write_text
+from nnrs.files import explained, write_text
+from nnrs.grid_directory import GridDirectory
 
-FOLDER = "figures"
+
+def check_folder(out: Path) -> None:
+    """Refuse a file that stands where the folder of the figures goes."""
+    folder = GridDirectory(out).figures_path
+    with explained(folder, "read"):
+        if folder.exists() and not folder.is_dir():
+            raise RunError(
+                f"{folder} is a file: figures go into a folder there. Move it, or choose another --out."
+            )
 
 
 def write_figures(results: Sequence[Result], out: Path) -> list[Path]:
@@ -22,10 +31,12 @@ def write_figures(results: Sequence[Result], out: Path) -> list[Path]:
         raise ConfigError("figures need vl-convert-python: pip install 'nnrs[report]'.") from None
     written = []
     found = entries(results)
-    (out / FOLDER).mkdir(exist_ok=True)
+    folder = GridDirectory(out).figures_path
+    with explained(folder):
+        folder.mkdir(exist_ok=True)
     for place in places(found):
         drawn = vl_convert.vegalite_to_svg(curves([entry for entry in found if entry.group.place == place]))
-        path = out / FOLDER / f"{place}.svg"
+        path = folder / f"{place}.svg"
         write_text(path, drawn)
         written.append(path)
     return written

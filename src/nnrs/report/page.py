@@ -13,7 +13,7 @@ from nnrs.experiments.explorer import FORMAT
 from nnrs.experiments.findings import Findings, findings
 from nnrs.experiments.paper import published
 from nnrs.experiments.store import Result, collect, without_collector
-from nnrs.files import write_text
+from nnrs.files import check_replaceable, read_json, write_text
 from nnrs.grid_directory import GridDirectory
 from nnrs.report.columns import Published
 from nnrs.report.payload import contrast_row, make_payload, nothing_published
@@ -31,7 +31,7 @@ def write_report(
 
     Returns where the page is. One that was there is made anew; any other file is left alone.
     """
-    check_replaceable(out)
+    check_replaceable(out, MARK, "report")
     if picture:
         check_drawable(picture)
     with without_collector():
@@ -55,14 +55,6 @@ def _page_of(results: Sequence[Result], sources: Sequence[Path], title: str | No
         explorer=next((found for source in sources if (found := _explorer(source))), None),
         published=published,
     )
-
-
-def check_replaceable(out: Path) -> None:
-    """Refuse to write over what is no page of ours."""
-    if not out.exists():
-        return
-    if not out.is_file() or MARK not in out.read_text(encoding="utf-8", errors="replace")[:2000]:
-        raise RunError(f"{out} exists and is no report of nnrs: it is not overwritten. Choose another --out.")
 
 
 def build_page(
@@ -156,14 +148,10 @@ def _explorer(source: Path) -> Json | None:
     path = GridDirectory(source).explorer_path
     if not path.is_file():
         return None
-    try:
-        explorer = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(
-            f"cannot read {path}: {error}. Delete it and continue the grid to make it anew."
-        ) from None
-    if not isinstance(explorer, dict) or explorer.get("format") != FORMAT:
-        raise RunError(f"{path} is of another version. Delete it and continue the grid to make it anew.")
+    anew = " Delete it and continue the grid to make it anew."
+    explorer = read_json(path, anew)
+    if explorer.get("format") != FORMAT:
+        raise RunError(f"{path} is of another version.{anew}")
     return explorer
 
 

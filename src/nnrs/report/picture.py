@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from nnrs.errors import ConfigError, DataError, RunError
+from nnrs.errors import ConfigError, DataError
 from nnrs.experiments.groups import Group, grouped, names_of
 from nnrs.experiments.store import Result
-from nnrs.files import explained, write_text
+from nnrs.files import check_replaceable, write_text
 from nnrs.metrics.contrasts import t_interval
 from nnrs.report.vega import SCHEMA, Spec
 
@@ -33,9 +33,7 @@ def check_drawable(out: Path) -> None:
     """Refuse a name of another kind than SVG, and to write over what is no picture of ours."""
     if out.suffix.lower() != ".svg":
         raise ConfigError(f"the picture is an SVG: {out} must end in .svg. Choose another name.")
-    with explained(out, "read"):
-        if out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace"):
-            raise RunError(f"{out} exists and is no picture of ours. Choose another name.")
+    check_replaceable(out, MARK, "picture")
 
 
 def picture(results: Sequence[Result]) -> Spec:
