@@ -22,6 +22,11 @@ BAD_TRAINING = {
         "narrow.vec, line 3",
         "a word and 4 numbers, found 3",
     ),
+    "no such vectors": (
+        "--vectors {files}/absent.vec",
+        "No such file",
+        "Or use corpus, for vectors from the text",
+    ),
     "truncated binary": ("--vectors {files}/short.bin", "short.bin", "row 2", "truncated"),
     # numbers
     "k of the vocabulary": ("--k 152", "k=152", "only 150 words"),

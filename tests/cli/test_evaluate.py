@@ -292,7 +292,19 @@ REFUSED = {
     "oracle": ("{run} --metrics exposure --oracle {folder}/absent", "absent is not a run directory"),
     "oracle of text": ("--text {folder}/made.txt --oracle {run}", "--oracle is about runs"),
     "split of text": ("--text {folder}/made.txt --split valid", "--split is about runs"),
-    "no references": ("--text {folder}/made.txt", "bleu compares with gold text", "add --references"),
+    "sentences of text": ("--text {folder}/made.txt --sentences 9", "--sentences is about runs"),
+    "prefix of text": ("--text {folder}/made.txt --prefix 9", "--prefix is about runs"),
+    "length of text": ("--text {folder}/made.txt --length 9", "--length is about runs"),
+    "seed of text": ("--text {folder}/made.txt --seed 0", "--seed is about runs"),
+    "vectors of text": (
+        "--text {folder}/made.txt --vectors corpus",
+        "cannot read vectors from corpus: No such file or directory. Name a file of vectors.",
+    ),
+    "no references": (
+        "--text {folder}/made.txt --metrics bleu",
+        "bleu compares with gold text",
+        "add --references",
+    ),
     "unequal": ("--text {folder}/made.txt --references {folder}/short.txt", "has 2 lines", "short.txt has 1"),
     "metric of text": (
         "--text {folder}/made.txt --metrics perplexity",
@@ -301,6 +313,33 @@ REFUSED = {
     "no window": ("{run} --metrics bleu --length 500", "holds no window of 10 + 500", "smaller --prefix"),
     "vectors": ("{run} --metrics wmd --vectors {folder}/absent.vec", "absent.vec"),
 }
+
+
+def test_of_text_all_is_scored_that_there_are_the_means_for(nnrs_each, written):
+    (written / "a.vec").write_text("a 1 0\nend 0 1\n")
+    made, short = ["evaluate", "--text", written / "made.txt"], ["evaluate", "--text", written / "short.txt"]
+    done = nnrs_each(
+        {
+            "alone": [*made, "--json"],
+            "with vectors": [*made, "--vectors", written / "a.vec", "--json"],
+            "one line": [*short, "--references", written / "short.txt", "--metrics", "all", "--json"],
+            "one line alone": [*short, "--json"],
+        }
+    )
+    assert json.loads(done["alone"].stdout)["metric"] == "self-bleu4"
+    assert [one["metric"] for one in json.loads(done["with vectors"].stdout)] == ["self-bleu4", "self-wmd"]
+    assert [one["metric"] for one in json.loads(done["one line"].stdout)] == ["bleu4", "corpus-bleu4"]
+    why = "self-bleu compares sentences with each other and needs at least 2, got 1."
+    assert done["one line"].stderr == f"{written / 'short.txt'}: self-bleu left out, for {why}\n"
+    assert done["one line alone"].returncode == 2
+    assert done["one line alone"].stderr.splitlines()[-1].startswith("error: ")
+    assert "none of the metrics can be computed: self-bleu" in done["one line alone"].stderr
+
+
+def test_a_comma_too_many_names_nothing(nnrs, finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    done = nnrs("evaluate", tmp_path / "run", "--metrics", "perplexity,", "--json")
+    assert json.loads(done.stdout)["metric"] == "ppl", done.stderr
 
 
 @pytest.fixture(scope="module")

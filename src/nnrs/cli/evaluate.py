@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nnrs.cli.many import names
 from nnrs.cli.output import DeviceOption, JsonOption, note, print_json, print_table
+from nnrs.cli.train_options import given_options
 
 if TYPE_CHECKING:
     from nnrs.experiments.subject import Request
     from nnrs.metrics.score import Score, SeedMean
 
+DRAWN = ("sentences", "prefix", "length", "seed")  # which text a run makes
 FEW = 3  # metrics that a remark names; of more it gives the number
 
 
@@ -37,10 +40,12 @@ def evaluate(
             "teacher-forced: the argmax at each gold step."
         ),
     ] = None,
-    sentences: Annotated[int, typer.Option(help="Prefixes that are continued, at most.")] = 1000,
-    prefix: Annotated[int, typer.Option(help="Tokens of a prefix.")] = 10,
-    length: Annotated[int, typer.Option(help="Tokens of a continuation.")] = 35,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    sentences: Annotated[
+        int | None, typer.Option(help="Prefixes that are continued, at most. [default: 1000]")
+    ] = None,
+    prefix: Annotated[int | None, typer.Option(help="Tokens of a prefix. [default: 10]")] = None,
+    length: Annotated[int | None, typer.Option(help="Tokens of a continuation. [default: 35]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the draws. [default: 0]")] = None,
     data: Annotated[str | None, typer.Option(help="Another text; default: the run's own.")] = None,
     vectors: Annotated[
         str | None, typer.Option(help="Vectors for wmd and neighbor noise; default: the run's own.")
@@ -74,8 +79,8 @@ def _check(given: dict[str, Any]) -> None:
         raise ConfigError("name run directories to evaluate, or a file with --text: one of the two.")
     if given["runs"] and given["references"]:
         raise ConfigError("--references belong to --text; a run is compared with its own text.")
-    for name in ("split", "decode", "data", "oracle"):
-        if given["text"] and given[name]:
+    for name in ("split", "decode", "data", "oracle", *DRAWN):
+        if given["text"] and name in given_options(given):
             raise ConfigError(f"--{name} is about runs: leave it out with --text.")
 
 
@@ -83,18 +88,18 @@ def _request(given: dict[str, Any], run: Path) -> "Request":
     from nnrs.experiments.subject import Request
     from nnrs.experiments.translations import usual_decoding
 
-    same = ("sentences", "prefix", "length", "seed", "data", "vectors", "oracle")
+    same = {name: given[name] for name in (*DRAWN, "data", "vectors", "oracle")}
     return Request(
         metrics=_names(given["metrics"]) or ("perplexity",),
         splits=_names(given["split"]) or ("test",),
         decodings=_names(given["decode"]) or (usual_decoding(run),),
-        **{name: given[name] for name in same},
+        **given_options(same),
     )
 
 
 def _names(given: list[str] | None) -> tuple[str, ...]:
     """Names that came one by one or with commas, each once."""
-    return tuple(dict.fromkeys(name.strip() for part in given or [] for name in part.split(",")))
+    return tuple(names(",".join(given or [])))
 
 
 def _of_runs(paths: list[Path], given: dict[str, Any], device: str) -> "list[tuple[str, Score]]":
@@ -121,14 +126,28 @@ def _of_files(
     text: Path, references: Path | None, vectors: str | None, metrics: tuple[str, ...]
 ) -> "list[Score]":
     """The text metrics of files: those asked for, else all that there are the means for."""
-    from nnrs.experiments.text_scores import TEXT_METRICS, texts_of_files
+    from nnrs.errors import DataError
+    from nnrs.experiments.text_scores import TEXT_METRICS, TooLittleTextError, texts_of_files
     from nnrs.registry import look_up
 
-    names = [name for name in TEXT_METRICS if vectors or not name.endswith("wmd")]
-    chosen = names if metrics in ((), ("all",)) else metrics
-    scorers = [look_up(TEXT_METRICS, name, "metric of text") for name in chosen]
-    texts = texts_of_files(text, references, vectors)
-    return [score for scorer in scorers for score in scorer(texts)]
+    possible = [
+        name
+        for name in TEXT_METRICS
+        if (references or name.startswith("self-")) and (vectors or not name.endswith("wmd"))
+    ]
+    chosen = possible if metrics in ((), ("all",)) else metrics
+    scorers = {name: look_up(TEXT_METRICS, name, "metric of text") for name in chosen}
+    texts, scores = texts_of_files(text, references, vectors), []
+    for name, scorer in scorers.items():
+        try:
+            scores += list(scorer(texts))
+        except TooLittleTextError as error:
+            note(f"{text}: {name} left out, for {error}")
+    if not scores:
+        raise DataError(
+            f"{text}: none of the metrics can be computed: {', '.join(chosen)}. See above for why."
+        )
+    return scores
 
 
 def _print(scores: "list[tuple[str, Score]]", json: bool) -> None:

@@ -42,7 +42,7 @@ def read_vectors(path: Path | str, words: Sequence[str]) -> Embeddings:
         raise DataError(f"{path} is a truncated or damaged gzip file ({error}). Download it again.") from None
     except OSError as error:
         raise DataError(
-            f"cannot read vectors from {path}: {error.strerror}. Check it, or use corpus for vectors from the text."
+            f"cannot read vectors from {path}: {error.strerror}. Name a file of vectors."
         ) from None
     if not wanted.vectors.any():
         raise DataError(

@@ -13,7 +13,7 @@ from torch import Tensor
 from nnrs.batches import Batches
 from nnrs.corpus import is_built_in
 from nnrs.embeddings import Coverage, Embeddings, project, read_vectors, vectors_from_text
-from nnrs.errors import ConfigError
+from nnrs.errors import ConfigError, DataError
 from nnrs.experiments.config import TRANSLATE, RunConfig, VectorsConfig
 from nnrs.experiments.text import Text
 from nnrs.models import build_model
@@ -58,7 +58,10 @@ def vectors_for(config: VectorsConfig, text: Text) -> Embeddings:
     """The word vectors of the vocabulary: from a file, or made from the training split."""
     if config.source == "corpus":
         return vectors_from_text(text.ids["train"], len(text.vocabulary))
-    return read_vectors(Path(config.source), text.vocabulary.words)
+    try:
+        return read_vectors(Path(config.source), text.vocabulary.words)
+    except DataError as error:
+        raise DataError(f"{error} Or use corpus, for vectors from the text.") from None
 
 
 def protected_ids(config: VectorsConfig, vocabulary: Vocabulary) -> tuple[int, ...]:
