@@ -103,9 +103,9 @@ def _print(results: "list[Result]", folder: Path) -> None:
     from rich.console import Console
 
     from nnrs.cli.output import table
-    from nnrs.experiments.store import signature_parts
     from nnrs.files import write_text
     from nnrs.grid_directory import GridDirectory
+    from nnrs.metrics.score import signature_parts
 
     printed = Console(record=True, width=120)
     model = signature_parts(results[0].record["signature"])["model"]

@@ -9,7 +9,7 @@ from nnrs.experiments.groups import Group, grouped
 from nnrs.experiments.settings import Setting, settings_of_groups
 from nnrs.experiments.store import Result
 from nnrs.metrics.contrasts import ALPHA, Contrast, contrast, corrected, fewest_seeds, smallest_p
-from nnrs.metrics.score import Score
+from nnrs.metrics.score import family_of
 from nnrs.run_directory import Json
 
 # Of all other metrics those that sum one up; the last step of the exposure curve stands for it.
@@ -97,7 +97,7 @@ def _amount(item: Contrast, difference: float) -> str:
 def _scaled(item: Contrast, difference: float) -> tuple[float, str, int]:
     if item.in_nats:
         return 100.0 * math.expm1(difference), " %", 2
-    return difference, "", Score(item.metric.split("|")[0], 0.0, "").family.digits
+    return difference, "", family_of(item.metric.split("|")[0]).digits
 
 
 def shown_p(p: float) -> str:
@@ -177,7 +177,7 @@ def _on_other_metrics(setting: Setting, ours: Group, theirs: Group) -> list[Cont
     for key in _headlines(ours):
         values = ours.scores[key], theirs.scores.get(key, {})
         if values[0].keys() & values[1].keys():
-            better = Score(key.split("|")[0], 0.0, "").family.better
+            better = family_of(key.split("|")[0]).better
             if key.startswith("ppl"):
                 values = _logs(values[0]), _logs(values[1])
             names = setting.called(ours), setting.called(theirs)

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from nnrs.experiments.store import Result, signature_parts
+from nnrs.experiments.store import Result
+from nnrs.metrics.score import signature_parts
 from nnrs.policies.methods import METHODS
 from nnrs.run_directory import Json
 

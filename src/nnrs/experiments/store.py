@@ -21,6 +21,7 @@ from nnrs.experiments.plan import Cell
 from nnrs.experiments.subject import Request
 from nnrs.files import explained, read_text
 from nnrs.grid_directory import GridDirectory
+from nnrs.metrics.score import signature_parts
 from nnrs.run_directory import Json, RunDirectory
 
 FORMAT = 2
@@ -220,15 +221,6 @@ def without_collector() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def signature_parts(signature: str) -> dict[str, str]:
-    """What a signature says, by name.
-
-    >>> signature_parts("bleu4|n:1000|decode:sample|split:test")
-    {'bleu4': '', 'n': '1000', 'decode': 'sample', 'split': 'test'}
-    """
-    return dict(part.partition(":")[::2] for part in signature.split("|"))
 
 
 def _of_run(directory: RunDirectory) -> Result:

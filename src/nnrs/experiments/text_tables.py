@@ -9,7 +9,7 @@ from nnrs.experiments.paper import COLUMNS, METRICS, MODELS, TABLE_METRICS, publ
 from nnrs.experiments.replication import Printed, over_seeds, rates, shown_rates
 from nnrs.experiments.store import Result
 from nnrs.experiments.subject import TEACHER_FORCED
-from nnrs.metrics.score import Family, Score
+from nnrs.metrics.score import Family, family_of
 
 DECODINGS = ("sample", TEACHER_FORCED)
 SPLITS = ("valid", "test")
@@ -39,7 +39,7 @@ class TextEntry:
     @property
     def family(self) -> Family:
         """Where better lies, and how many digits are shown."""
-        return Score(METRICS[self.metric], 0.0, "").family
+        return family_of(METRICS[self.metric])
 
     def ours(self, split: str) -> Spread:
         """Our values over the seeds."""
@@ -70,7 +70,7 @@ def text_table(table: str, results: Sequence[Result]) -> list[Printed]:
             ("metric", "model", *COLUMNS),
             [
                 (
-                    f"{METRICS[metric]} ({Score(METRICS[metric], 0.0, '').family.better} is better)",
+                    f"{METRICS[metric]} ({family_of(METRICS[metric]).better} is better)",
                     model,
                     *(_cell(found.get((place, how, metric, model, column))) for column in COLUMNS),
                 )

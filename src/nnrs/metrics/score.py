@@ -62,6 +62,15 @@ def family_of(metric: str) -> Family:
     return look_up(FAMILIES, max(names, key=len, default=metric), "metric")
 
 
+def signature_parts(signature: str) -> dict[str, str]:
+    """What a signature says, by name.
+
+    >>> signature_parts("bleu4|n:1000|decode:sample|split:test")
+    {'bleu4': '', 'n': '1000', 'decode': 'sample', 'split': 'test'}
+    """
+    return dict(part.partition(":")[::2] for part in signature.split("|"))
+
+
 @dataclass(frozen=True)
 class Score:
     """A value that travels with its signature, in sacreBLEU's manner, and with its interval where it has one.
@@ -84,7 +93,7 @@ class Score:
     @property
     def parts(self) -> dict[str, str]:
         """What the signature says, by name."""
-        return dict(part.partition(":")[::2] for part in self.signature.split("|"))
+        return signature_parts(self.signature)
 
     def shown(self) -> str:
         """The value as it is printed."""

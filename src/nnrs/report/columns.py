@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, sqrt
 
-from nnrs.metrics.score import Score
+from nnrs.metrics.score import family_of
 from nnrs.report.shown import Shown, rounded
 from nnrs.run_directory import Json
 
@@ -112,7 +112,7 @@ def _column(key: str, keys: Sequence[str]) -> Column:
     metric, split, *more = key.split("|")
     name = _tabled(key) or metric
     shelf, label, about = TABLED[name]
-    family = Score(metric, 0.0, "").family
+    family = family_of(metric)
     told = [metric.removeprefix(f"{name}-")] if metric != name else []
     of_metric = [other.split("|") for other in keys if other.partition("|")[0] == metric]
     if name == "ppl" or len({other[1] for other in of_metric}) > 1:

@@ -15,6 +15,7 @@ from nnrs.experiments.paper import published
 from nnrs.experiments.store import Result, collect, without_collector
 from nnrs.files import check_replaceable, read_json, write_text
 from nnrs.grid_directory import GridDirectory
+from nnrs.metrics.score import signature_parts
 from nnrs.report.columns import Published
 from nnrs.report.payload import contrast_row, make_payload, nothing_published
 from nnrs.report.picture import check_drawable, write_picture
@@ -100,12 +101,8 @@ def _facts(results: Sequence[Result], payload: Json) -> str:
     """What was run, in one line."""
     records = [result.record for result in results]
     seeds, groups = {record["seed"] for record in records}, payload["groups"]
-    models = dict.fromkeys(
-        part.partition(":")[2]
-        for record in records
-        for part in record["signature"].split("|")
-        if part[:6] == "model:"
-    )
+    told = [signature_parts(record["signature"]) for record in records]
+    models = dict.fromkeys(parts["model"] for parts in told if "model" in parts)
     epochs = sorted({len(record["epochs"]) for record in records})
     parts = [
         _count(len(records), "run"),

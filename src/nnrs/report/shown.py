@@ -9,8 +9,9 @@ from typing import Any
 
 from nnrs.experiments.groups import Group, grouped, names_of
 from nnrs.experiments.score_keys import version_of
-from nnrs.experiments.store import Result, signature_parts
+from nnrs.experiments.store import Result
 from nnrs.metrics.contrasts import t_interval
+from nnrs.metrics.score import signature_parts
 from nnrs.run_directory import Json
 
 SHOWN = 6  # groups that the plots show at first
