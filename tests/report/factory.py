@@ -86,7 +86,8 @@ def make_result(
         "samples": [_sample(number, draws) for number in range(3)],
         "trajectory": _trajectory(method, draws, epochs),
         "timing": {"train_seconds": 100.0 + seed, "environment": {"device": "cpu"}},
-        "command": f"nnrs train --data {corpus} --method {method} --epochs {epochs} --seed {seed}",
+        "command": f"nnrs train --data {corpus} --method {method} --epochs {epochs} --seed {seed} "
+        f"--out {method}_seed-{seed}",
     }
 
 

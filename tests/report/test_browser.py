@@ -143,7 +143,7 @@ def test_a_row_opens_by_keyboard_to_its_seeds_signature_and_command(opened, resu
     first = next(result.record for result in results if result.labels["method"] == "nnrs")
     assert f"seed 1: {first['valid_perplexity']:.3f}" in told
     assert first["signature"].replace("|seed:1|", "|seed:1,2,3|") in told
-    assert "nnrs train --data ptb --method nnrs --epochs 12 --seeds 1,2,3" in told
+    assert "nnrs train --data ptb --method nnrs --epochs 12 --seeds 1,2,3 --out nnrs\n" in told
     assert "nnrs evaluate RUN --metrics all --split test --decode sample --sentences 1000" in told
     page.keyboard.press("Enter")  # the focus has stayed
     assert inside.count() == 0
@@ -153,6 +153,9 @@ def test_the_rows_can_be_runs(opened, results):
     page = opened.page
     page.click("text=by run")
     assert len(opened.names()) == 12
+    page.locator("#table .open", has_text=re.compile("^nnrs$")).nth(2).click()
+    told = page.inner_text("#table tr.detail")
+    assert "nnrs train --data ptb --method nnrs --epochs 12 --seed 3 --out nnrs_seed-3\n" in told
     page.click("text=by setting")
     assert len(opened.names()) == 4
 

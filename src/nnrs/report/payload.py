@@ -98,10 +98,14 @@ def _group(group: Shown, setting: int, tails: dict[str, int]) -> Json:
 
 def _command(group: Shown) -> str:
     """The command that trains all of the group's seeds."""
-    seeds = ",".join(map(str, group.seeds))
-    several = f"--seeds {seeds}" if len(group.seeds) > 1 else f"--seed {seeds}"
-    found, times = re.subn(r"--seed \d+", several, str(group.first["command"]))
-    return found if times else f"{found} {several}"
+    command, seeds = str(group.first["command"]), f"--seed {group.seeds[0]}"
+    if len(group.seeds) > 1:
+        command = command.removesuffix(
+            f"_seed-{group.seeds[0]}"
+        )  # one folder for all, which has one for each
+        seeds = f"--seeds {','.join(map(str, group.seeds))}"
+    found, times = re.subn(r"--seed \d+", seeds, command)
+    return found if times else f"{found} {seeds}"
 
 
 def _evaluate_command(request: Mapping[str, Any] | None) -> str | None:

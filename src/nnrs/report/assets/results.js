@@ -75,7 +75,8 @@ function behind(group, seeds, shelf) {
       make("dd", {}, lineOf(signed))));
   }
   const { command, evaluate } = groups[group];
-  const trained = seeds.length === groups[group].seeds.length ? command : command.replace(/--seeds \S+/, `--seed ${seeds[0]}`);
+  const ofOne = () => command.replace(/--seeds \S+/, `--seed ${seeds[0]}`).replace(/--out \S+/, `$&_seed-${seeds[0]}`);
+  const trained = seeds.length === groups[group].seeds.length ? command : ofOne();
   list.append(make("div", {}, make("dt", {}, "Trained by"), make("dd", {}, lineOf(trained))));
   if (evaluate) list.append(make("div", {}, make("dt", {}, "Scored by"), make("dd", {}, lineOf(evaluate))));
   return list;
