@@ -102,7 +102,7 @@ def learning_curves() -> Figure:
                     "x2": {"value": "width"},
                 },
             },
-            pointer("epoch", ["group", "epoch", "valid", "test"]),
+            pointer(["group", "epoch", "valid", "test"]),
         ],
         x=epochs(),
     )
@@ -118,7 +118,7 @@ def learning_differences() -> Figure:
     """The validation loss as a difference to the baseline, where methods can be told apart."""
     y = axis("difference", "nats per token, to the baseline")
     layers: list[Spec] = [zero_line(), {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": y}}]
-    layers.append(pointer("epoch", ["group", "epoch", "difference"]))
+    layers.append(pointer(["group", "epoch", "difference"]))
     caption = f"Validation loss minus that of the baseline, {BASELINE}: {READ}"
     spec = layered(layers, x=epochs())
     return Figure(
@@ -143,7 +143,7 @@ def exposure_curves() -> Figure:
                 "transform": [{"filter": "datum.returns"}],
                 "encoding": {"x": {"field": "step", "type": "quantitative"}, "color": {"value": "gray"}},
             },
-            pointer("step", ["group", "step", "excess", "low", "high"]),
+            pointer(["group", "step", "excess", "low", "high"]),
         ],
         x={
             "field": "step",
@@ -307,5 +307,5 @@ def _over_epochs(id: str, title: str, field: str, label: str, caption: str) -> F
             }
         )
         told.append(real)
-    layers.append(pointer("epoch", told, field))
+    layers.append(pointer(told, field))
     return Figure(id, title, caption, f"rates:{field}", layered(layers, x=epochs()))

@@ -9,19 +9,18 @@ from typing import Any
 
 from nnrs.experiments.config import TRANSLATE
 from nnrs.experiments.explorer import table_settings
-from nnrs.experiments.groups import varying_labels
+from nnrs.experiments.perplexity_scores import NOISE_RATES
 from nnrs.experiments.settings import setting_numbers
 from nnrs.experiments.store import FILES, Result
 from nnrs.metrics.contrasts import Contrast
+from nnrs.metrics.frequency import DECILES
 from nnrs.report.columns import Published, column_values, columns_of, paper_columns
-from nnrs.report.figures import figures
+from nnrs.report.figures import NOISES, figures
 from nnrs.report.shown import Shown, common_key, detailed, rounded, shown_at_first, shown_groups
 from nnrs.run_directory import Json
 
 COSINE = ("nnrs", "ss-nnrs")  # the methods that draw from the table of nearest neighbors
 VOCABULARY = ("corpus", "min_count", "max_vocabulary")
-NOISES = ("neighbor", "unigram", "own")
-NOISE_RATES = (10, 20, 30, 40, 50)  # percent
 
 
 def nothing_published(labels: Mapping[str, str]) -> Mapping[str, float]:
@@ -41,10 +40,8 @@ def make_payload(
     chosen = detailed(groups)
     plotted = _Plotted.of([groups[index] for index in chosen])
     beginnings: dict[str, int] = {}
-    own = [group.group for group in groups]
-    settings = setting_numbers(own)
+    settings = setting_numbers([group.group for group in groups])
     return {
-        "labels": varying_labels(own),
         "groups": [_group(group, number, tails) for group, number in zip(groups, settings, strict=True)],
         "columns": [column for column in told if any(mean is not None for mean in column["mean"])],
         "paper": rounded(paper_columns(columns, groups, published)),
@@ -84,7 +81,6 @@ def contrast_row(contrast: Contrast) -> Json:
 def _group(group: Shown, setting: int, tails: dict[str, int]) -> Json:
     """What tells a group apart; groups of one setting may be compared, and `{seed}` stands for the seed."""
     return {
-        "id": group.first["group"],
         "name": group.name,
         "labels": group.labels,
         "corpus": group.corpus,
@@ -171,7 +167,7 @@ def _detail(group: Shown, plotted: _Plotted, beginnings: dict[str, int]) -> Json
     return {
         "epochs": group.curves(),
         "exposure": group.exposure(plotted.exposure),
-        "deciles": [plotted.point(group, f"ppl-decile{tenth}") for tenth in range(1, 11)],
+        "deciles": [plotted.point(group, f"ppl-decile{tenth}") for tenth in range(1, DECILES + 1)],
         "noise": {kind: _noise(group, kind, plotted) for kind in NOISES},
         "samples": [" ".join(sample["generated"]) for sample in samples],
         "prompts": beginnings.setdefault(told, len(beginnings)) if samples else None,

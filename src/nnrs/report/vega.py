@@ -28,7 +28,7 @@ def layered(layers: list[Spec], **encoding: Any) -> Spec:
     }
 
 
-def pointer(x: str, told: list[str], y: str | None = None) -> Spec:
+def pointer(told: list[str], y: str | None = None) -> Spec:
     """Points that show under the mouse, nearest first, with the numbers of that step."""
     name = y or told[2]
     return {
