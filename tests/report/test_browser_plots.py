@@ -236,7 +236,7 @@ def translation(method, group, **trajectory):
     for number, sample in enumerate(record["samples"]):
         sample |= {"prefix": ["ein", "Satz", str(number)], "gold": ["a", "sentence", str(number)]}
         sample["generated"] = ["one", method, str(number)]
-    record["trajectory"] |= trajectory
+    record["trajectory"] = {**record["trajectory"], **trajectory} if trajectory else None
     return record
 
 
@@ -267,7 +267,9 @@ def test_a_translation_shows_its_source_the_gold_translation_and_ours(chromium, 
     page.close()
 
 
-def test_a_translations_trajectory_stands_beside_its_source_and_one_without_is_left_out(chromium, tmp_path):
+def test_a_translations_trajectory_stands_beside_its_source_and_a_run_without_one_is_left_out(
+    chromium, tmp_path
+):
     known = translation("nnrs", 1, translates=["ein", EVIL])
     for records, shown in (([known, translation("ss", 2)], True), ([translation("ss", 2)], False)):
         path = tmp_path / f"{shown}.html"

@@ -122,7 +122,8 @@ def _reopened(cell: Cell, place: Place) -> Run:
     """A run that was begun, at its start."""
     directory = RunDirectory.open(place.grid.run_path(cell.name))
     # A damaged file is this cell's error, and not that of all that train beside it.
-    directory.records("metrics"), directory.summary()
+    directory.records("metrics")
+    directory.summary()
     torch.set_num_threads(directory.config()["environment"]["threads"])
     return reopened(directory, place.device, place.shelf)
 

@@ -171,18 +171,12 @@ def _detail(group: Shown, plotted: _Plotted, beginnings: dict[str, int]) -> Json
         "noise": {kind: _noise(group, kind, plotted) for kind in NOISES},
         "samples": [" ".join(sample["generated"]) for sample in samples],
         "prompts": beginnings.setdefault(told, len(beginnings)) if samples else None,
-        "trajectory": _trajectory(group),
+        "trajectory": group.first["trajectory"],
     }
 
 
 def _translates(group: Shown) -> bool:
     return bool(group.first["config"]["data"].get("task") == TRANSLATE)
-
-
-def _trajectory(group: Shown) -> Json | None:
-    """What training did; of a translation that does not say of what, earlier versions showed another batch."""
-    trajectory: Json | None = group.first["trajectory"]
-    return trajectory if trajectory and (trajectory.get("translates") or not _translates(group)) else None
 
 
 def _noise(group: Shown, kind: str, plotted: _Plotted) -> list[list[float]]:
