@@ -107,6 +107,7 @@ def test_no_label_names_more_folders_than_tell_its_file_apart():
         ({"method": ["ss", "ss"]}, "ss_seed-1 and ss_seed-1 are the same run"),
         ({"k": []}, "the list of policy.k is empty"),
         ({"method": ["nnrs", "mle"], "k": 3}, "the run with method mle, k 3: method 'mle' has no k"),
+        ({"method": ["mle", "ss"], "granularity": ["token", "position"]}, "method 'mle' has no granularity"),
         ({"method": 5}, "config policy.method must be str, got 5"),
         ({"epochs": [2, "3"]}, "config training.epochs must be int, got '3'"),
         ({"protect": "word"}, "config vectors.protect must be a list"),
@@ -185,7 +186,8 @@ def test_a_plan_that_lacks_runs_or_measures_otherwise_is_refused():
 
 
 def test_cells_of_methods_share_options_and_leave_out_what_means_nothing_to_one():
-    options = {"data": "synthetic", "neighbor_rate": "0:0.3", "prediction_rate": "0:0.1", "temperature": 0.2}
+    rates = {"neighbor_rate": "0:0.3", "prediction_rate": "0:0.1"}
+    options = {"data": "synthetic", **rates, "temperature": 0.2, "granularity": "position"}
     cells = cells_of(options, ["mle", "ss", "nnrs"], [1, 2], {"row": "X 1", "corpus": "syn"})
     assert [cell.name for cell in cells[::2]] == ["X-1_syn_seed-1"] * 3
     assert [cell.config.seed for cell in cells] == [1, 2] * 3
@@ -194,6 +196,7 @@ def test_cells_of_methods_share_options_and_leave_out_what_means_nothing_to_one(
     assert (mle.prediction_rate, mle.neighbor_rate, mle.temperature) == (None, None, None)
     assert (ss.prediction_rate.end, ss.neighbor_rate) == (0.1, None)
     assert (nnrs.prediction_rate, nnrs.neighbor_rate.end, nnrs.temperature) == (None, 0.3, 0.2)
+    assert [policy.granularity for policy in (mle, ss, nnrs)] == ["token", "position", "position"]
 
 
 COMMANDS = {

@@ -61,6 +61,8 @@ class Method:
         )
         if self.proposal is None:
             unused += ("neighbor_rate", "replace")
+        if not self.predictions and self.proposal is None:
+            unused += ("granularity",)
         if self.proposal not in (cosine_neighbors, shuffled_neighbors):
             unused += ("draw", "search")
         if self.proposal is not bigram_rows:
