@@ -122,6 +122,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
     commands = {
         "one": ["--methods", "mle"],
         "idle": ["--methods", "mle,ss", "--k", "5"],
+        "rule": ["--methods", "mle,ss", "--rule", "prose"],
         "metric": ["--metrics", "bleus"],
         "oracle": ["--oracle", tmp_path / "nowhere"],
         "jobs": ["--ray", "auto", "--jobs", 2],
@@ -137,6 +138,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
     said = {name: item.stderr.strip() for name, item in done.items()}
     assert said["one"] == "error: a comparison needs at least two methods, such as --methods mle,nnrs."
     assert said["idle"].startswith("error: method 'mle' has no k: leave it out")
+    assert said["rule"].startswith("error: method 'mle' has no rule: leave it out")
     assert said["metric"].startswith("error: unknown metric 'bleus'. Did you mean 'bleu'?")
     assert "nowhere is not a run directory" in said["oracle"]
     for name in ("jobs", "fleet"):

@@ -265,7 +265,8 @@ def test_contradictions_and_unknown_names_are_refused():
         ({"method": "nnrs", "k": -1}, "0 or more"),
         ({"method": "nnrs", "rule": "prosa"}, "Did you mean 'prose'"),
         ({"method": "gsns", "rule": "prose"}, "constant temperature"),
-        ({"method": "unigram", "temperature": 0.1}, "no temperature"),
+        ({"method": "unigram", "temperature": 0.1}, "no temperature: leave it out, or use one of nnrs"),
+        ({"method": "ss", "rule": "prose"}, "no rule: leave it out, or use one of nnrs"),
         ({"method": "mle", "granularity": "position"}, "no granularity: leave it out, or use one of ss"),
     ]:
         with pytest.raises(ConfigError, match=message):

@@ -56,9 +56,5 @@ def _has_a_window(corpus: Corpus) -> bool:
 
 def _refuse_idle(option: str, methods: Sequence[str], options: Mapping[str, Any]) -> None:
     """An option that none of the methods uses is a mistake; `configure` says so."""
-    for name in methods:
-        method = look_up(METHODS, name, "method")
-        settled = option in ("rule", "temperature") and not method.rules
-        if option not in method.unused_settings() and not settled:
-            return
-    configure({"method": methods[0], option: options[option]})
+    if all(option in look_up(METHODS, name, "method").unused_settings() for name in methods):
+        configure({"method": methods[0], option: options[option]})

@@ -161,8 +161,7 @@ def cells_of(
     """
     cells = []
     for name in methods:
-        method = look_up(METHODS, name, "method")
-        unused = {*method.unused_settings(), *(() if method.rules else ("rule", "temperature"))}
+        unused = look_up(METHODS, name, "method").unused_settings()
         given = {option: value for option, value in options.items() if option not in unused}
         config = located(configure({**given, "method": name}))
         said = {"method": name, **(labels or {})}

@@ -67,7 +67,7 @@ class Method:
             unused += ("draw", "search")
         if self.proposal is not bigram_rows:
             unused += ("transition_row", "transition_whole")
-        return unused if self.rules else (*unused, "k")
+        return unused if self.rules else (*unused, "k", "rule", "temperature")
 
 
 def cosine_neighbors(config: "PolicyConfig", material: Material) -> NeighborTable:
@@ -192,10 +192,6 @@ class PolicyConfig:
 
     def _settle_temperature(self, method: Method) -> None:
         if not method.rules:
-            if self.rule is not None or self.temperature is not None:
-                raise ConfigError(
-                    f"method '{self.method}' has no temperature: leave rule and temperature out."
-                )
             return
         if self.rule is None:
             object.__setattr__(self, "rule", method.rules[0])
