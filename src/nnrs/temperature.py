@@ -14,6 +14,7 @@ LOWEST, HIGHEST = (
     0.5,
     10.0,
 )  # the paper's bounds, "to prevent Eq. 3 becoming too narrow or completely uniform"
+HIGHEST_NATS = 700.0  # exp of 710 overflows a float
 FIRST_TARGET, TARGET_FACTOR = 2.0, 1.2  # of the `effective` rule: neighbors at the start, growth per epoch
 
 
@@ -24,6 +25,15 @@ class TemperatureState:
     temperature: float
     best_valid_perplexity: float  # ℓ_*, which starts at V: the uniform model's perplexity
     target: float = FIRST_TARGET
+
+
+def perplexity_of(nats: float) -> float:
+    """ℓ, exp of a mean negative log-likelihood; inf where it would overflow, or is no number.
+
+    >>> perplexity_of(0.0), perplexity_of(700.0)
+    (1.0, inf)
+    """
+    return math.exp(nats) if nats < HIGHEST_NATS else math.inf
 
 
 def anchored_step(temperature: float) -> float:

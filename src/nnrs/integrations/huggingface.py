@@ -1,7 +1,6 @@
 """The curriculum inside transformers' `Trainer`, causal and sequence to sequence: one callback (extra `hf`)."""
 
 import inspect
-import math
 import sys
 import warnings
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from nnrs.integrations.curriculum import Curriculum
 from nnrs.integrations.second_pass import Compiler
 from nnrs.integrations.settings import Settings
 from nnrs.neighbors.table import NeighborTable
+from nnrs.temperature import perplexity_of
 
 try:
     from accelerate.state import AcceleratorState
@@ -94,7 +94,7 @@ class InputCurriculum(TrainerCallback):
             self._evaluated |= set(metrics)
         loss = metrics.get(self.metric)
         if self.curriculum and state.global_step > 0 and loss is not None:
-            self.curriculum.end_evaluation(math.exp(min(loss, 700.0)))
+            self.curriculum.end_evaluation(perplexity_of(loss))
             self._hand_over(state)
 
     def on_log(

@@ -11,6 +11,7 @@ from nnrs.errors import ConfigError
 from nnrs.integrations.curriculum import Curriculum
 from nnrs.integrations.settings import Settings
 from nnrs.neighbors.table import NeighborTable
+from nnrs.temperature import perplexity_of
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -92,7 +93,7 @@ class InputCurriculum(Callback):
             return
         loss = _mean_over_processes(trainer, trainer.callback_metrics.get(self.monitor))
         if loss is not None:
-            self.curriculum.end_evaluation(math.exp(min(loss, 700.0)))
+            self.curriculum.end_evaluation(perplexity_of(loss))
         elif not self._warned and self.curriculum.moves_temperature:
             self._warned = True
             warnings.warn(

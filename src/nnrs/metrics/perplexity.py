@@ -1,6 +1,5 @@
 """Perplexity: exp of the mean negative log-likelihood (Eq. 1), over any number of batches."""
 
-import math
 from dataclasses import dataclass
 
 import torch.nn.functional as F
@@ -8,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nnrs.batches import IGNORED
+from nnrs.temperature import perplexity_of
 
 
 @dataclass
@@ -33,8 +33,7 @@ class Perplexity:
 
     def compute(self) -> float:
         """Exp of `nats_per_token`; inf where it overflows."""
-        nats = self.nats_per_token()
-        return math.exp(nats) if nats < 700.0 else math.inf
+        return perplexity_of(self.nats_per_token())
 
 
 def perplexity(logits: Float[Tensor, "*shape vocab"], targets: Int[Tensor, "*shape"]) -> float:

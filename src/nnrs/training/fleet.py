@@ -6,7 +6,6 @@ written as if it had been trained alone, and every random number is the one it w
 plain loop (`Trainer.fit`) is the way; this module runs there for tests only.
 """
 
-import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
@@ -18,8 +17,9 @@ from torch import Tensor
 
 from nnrs.batches import Batches, Windows
 from nnrs.errors import ConfigError, DivergenceError
+from nnrs.temperature import perplexity_of
 from nnrs.training.agreement import shared_settings
-from nnrs.training.loop import Epoch, Trainer, is_beat, perplexity_of
+from nnrs.training.loop import Epoch, Trainer, is_beat
 from nnrs.training.scorer import Scorer
 from nnrs.training.squad import Squad
 
@@ -115,7 +115,7 @@ class Fleet:
             squad.settle()
         for run in self._running():
             epochs[run].trained = trained
-            perplexity = perplexity_of(nats[run], 1) if math.isfinite(nats[run]) else nats[run]
+            perplexity = perplexity_of(nats[run])
             self._guarded(run, partial(self._trainers[run].close_epoch, epochs[run], perplexity))
         for squad in self._squads:
             squad.begin_text()

@@ -17,6 +17,7 @@ from nnrs.policies.base import InputPolicy, Rates
 from nnrs.registry import look_up
 from nnrs.schedules import progress
 from nnrs.seeding import Random, Stream
+from nnrs.temperature import perplexity_of
 from nnrs.training.checkpoint import Live, Position, Tally
 from nnrs.training.events import Beat, Callback, EpochMetrics, EpochStart, EpochTiming
 from nnrs.training.group import ALONE, Group
@@ -24,7 +25,6 @@ from nnrs.training.optimize import OptimizerConfig
 from nnrs.training.unroll import Carry, unroll, window_loss
 
 BEAT = 20  # windows between two looks at the loss: on a GPU each look waits for it
-HIGHEST_NATS = 700.0  # exp of more overflows a float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,11 +48,6 @@ class TrainingConfig:
         if self.precision != "auto":
             return self
         return replace(self, precision="bf16" if device.type == "cuda" else "fp32")
-
-
-def perplexity_of(nats: float, tokens: int) -> float:
-    """Exp of the mean negative log-likelihood."""
-    return math.exp(min(nats / tokens, HIGHEST_NATS))
 
 
 def is_beat(index: int, count: int) -> bool:
@@ -272,7 +267,7 @@ class Trainer:
         record = Beat(
             epoch=position.epoch,
             window=position.window,
-            perplexity=perplexity_of(nats, tally.tokens),
+            perplexity=perplexity_of(nats / tally.tokens),
             tokens_per_second=(tally.tokens - epoch.tokens_before) / seconds,
         )
         for callback in self.callbacks:
@@ -292,7 +287,7 @@ class Trainer:
         predicted, replaced = float(tally.predictions) / tally.tokens, float(tally.neighbors) / tally.tokens
         return EpochMetrics(
             epoch=self.live.position.epoch,
-            train_perplexity=perplexity_of(float(tally.nats), tally.tokens),
+            train_perplexity=perplexity_of(float(tally.nats) / tally.tokens),
             valid_perplexity=valid_perplexity,
             prediction_rate=rates.prediction,
             neighbor_rate=rates.neighbor,
