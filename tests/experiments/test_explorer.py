@@ -18,21 +18,23 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """An ss-nnrs and an mle run of a small text whose first word is a script."""
+    """Runs of a small text whose first word is a script: with neighbors, without, and with bigrams of two kinds."""
     folder = tmp_path_factory.mktemp("runs")
     words = ["<script>alert(1)</script>", *(f"w{index}" for index in range(29))]
     lines = [
         " ".join(words[(7 * row + step * step) % 30] for step in range(12 + row % 3)) for row in range(300)
     ]
     (folder / "text.txt").write_text("\n".join(lines) + "\n")
-    for method in ("ss-nnrs", "mle"):
+    policies = {name: {"method": name} for name in ("ss-nnrs", "mle", "tprs")}
+    policies["tprs-previous"] = {"method": "tprs", "transition_row": "previous"}
+    for name, policy in policies.items():
         settings = {
             "data": {"source": str(folder / "text.txt")},
-            "policy": {"method": method},
+            "policy": policy,
             "model": {"preset": "tiny", "units": 8},
             "training": {"epochs": 1, "batch_size": 8, "bptt": 10},
         }
-        start(RunConfig.from_dict(settings), folder / method, CPU).finish()
+        start(RunConfig.from_dict(settings), folder / name, CPU).finish()
     return folder
 
 
@@ -81,8 +83,13 @@ def test_it_is_the_same_every_time(runs, explorer):
     assert make_explorer(runs / "ss-nnrs") == explorer
 
 
-def test_a_run_without_neighbors_has_nothing_to_explore(runs):
-    assert make_explorer(runs / "mle") is None
+def test_what_its_numbers_are_is_said(runs, explorer):
+    assert (explorer["column"], make_explorer(runs / "tprs")["column"]) == ("cosine", "log p")
+
+
+@pytest.mark.parametrize("name", ["mle", "tprs-previous"])  # whose rows are those of the word before
+def test_a_run_without_neighbors_of_its_words_has_nothing_to_explore(runs, name):
+    assert make_explorer(runs / name) is None
 
 
 def test_the_most_frequent_words_are_kept_and_those_that_are_wanted(monkeypatch):

@@ -101,6 +101,24 @@ def test_neighbor_noise_needs_a_table_or_vectors_to_make_one_of(plain_run, train
     assert made["ppl-neighbor-noise50"].value != made["ppl-noise0"].value
 
 
+def test_rows_of_the_word_before_make_no_neighbor_noise(trained, tmp_path):
+    settings = {
+        "data": {"source": str(trained / "text.txt")},
+        "policy": {"method": "tprs", "transition_row": "previous"},
+        "model": {"preset": "tiny", "units": 8},
+        "training": {"epochs": 1, "batch_size": 8, "bptt": 10},
+    }
+    path, heard = tmp_path / "previous", []
+    start(RunConfig.from_dict(settings), path, CPU).finish()
+    made = by_name(scores_of(path, "noise", note=heard.append))
+    assert heard == [
+        f"{path} has a table of the words after the one before: neighbor noise left out (--vectors)"
+    ]
+    assert not any("neighbor" in name for name in made)
+    near = by_name(scores_of(path, "noise", vectors=str(trained / "words.vec")))
+    assert "noise-table:words-k5" in near["ppl-neighbor-noise10"].signature
+
+
 def test_scores_of_an_earlier_model_are_kept_but_no_longer_the_runs(run):
     directory = RunDirectory(run)
     earlier = scores_of(run, "perplexity", "bleu")

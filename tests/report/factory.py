@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nnrs.experiments.config import RunConfig
-from nnrs.experiments.explorer import table_settings
+from nnrs.experiments.explorer import FORMAT, table_settings
 
 METHODS = ("mle", "ss", "nnrs", "ss-nnrs")
 BETTER = {"mle": 0.0, "ss": -0.01, "nnrs": -0.02, "ss-nnrs": -0.025}  # nats per token, beside noise of 0.008
@@ -115,14 +115,14 @@ def make_explorer(words: int = 40, k: int = 5) -> dict[str, Any]:
             }
         )
     return {
-        "format": 2,
+        "format": FORMAT,
         "method": "ss-nnrs",
         "corpus": "ptb",
-        "k": k,
         "table": table_settings(_config("ss-nnrs", "ptb", 1, 3), {"corpus": "ptb", "vectors": "corpus"}),
         "words": names,
         "counts": [10 * (words - i) for i in range(words)],
         "neighbors": neighbors,
+        "column": "cosine",
         "similarities": similarities,
         "sentences": sentences,
     }

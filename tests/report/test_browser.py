@@ -24,6 +24,7 @@ def test_the_neighbor_explorer_gives_the_librarys_probabilities(opened, word, te
     similarities = torch.tensor(explorer["similarities"][row], dtype=torch.float64)
     expected = neighbor_probabilities(similarities, 10**tau).tolist()
     lines = opened.page.locator("#explore-neighbors .bars li:not(.titles)")
+    assert opened.page.inner_text("#explore-neighbors .titles .near") == explorer["column"]
     shown = lines.locator(".share").all_inner_texts()
     assert [float(text) for text in shown] == pytest.approx(expected, abs=5.1e-5)
     names = [explorer["words"][index] for index in explorer["neighbors"][row]]

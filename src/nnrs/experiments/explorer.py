@@ -15,21 +15,23 @@ from nnrs.run_directory import Json, RunDirectory
 from nnrs.seeding import Random, Stream
 from nnrs.vocabulary import Vocabulary
 
-FORMAT = 2
+FORMAT = 3
 MOST_WORDS = 3_000  # whose neighbors are kept; the words of the sentences come on top
 SENTENCES = 6
 LENGTHS = (12, 26)  # tokens of a sentence, without its end: enough to see a rate, few enough to read
+COLUMNS = {"tprs": "log p", "gsns": "logit"}  # what similarities are, where they are no cosines
 DIGITS = 6  # of a similarity or a draw: what shows in a probability at τ = 0.05 is the sixth
 
 
 def make_explorer(path: Path | str) -> Json | None:
-    """The neighbors of a finished run's frequent words, and sentences with all draws made; None without a table.
+    """The neighbors of a finished run's frequent words, and sentences with all draws made.
 
-    The draws depend on the run's seed alone. What they decide depends on the rates and on τ, which the reader moves.
+    None without a table, or with one whose rows are not those of the words that are replaced. The draws depend on the
+    run's seed alone. What they decide depends on the rates and on τ, which the reader moves.
     """
     loaded = load(path)
-    table = loaded.table
-    if table is None or table.k == 0:
+    table, method = loaded.table, loaded.config.policy.method
+    if table is None or table.k == 0 or loaded.config.policy.transition_row == "previous":
         return None
     vocabulary = loaded.vocabulary
     ids = Text.read(loaded.config.data).ids["train"].long()
@@ -40,13 +42,13 @@ def make_explorer(path: Path | str) -> Json | None:
     places = {word: place for place, word in enumerate(dict.fromkeys([*rows, *named]))}
     return {
         "format": FORMAT,
-        "method": loaded.config.policy.method,
+        "method": method,
         "corpus": RunDirectory.open(path).config()["names"]["corpus"],
-        "k": table.k,
         "table": table_settings(loaded.config.as_dict(), RunDirectory.open(path).config()["names"]),
         "words": vocabulary.decode(places),
         "counts": [vocabulary.counts[word] for word in places],
         "neighbors": [[places[word] for word, _, _ in row] for row in rows.values()],
+        "column": COLUMNS.get(method, "cosine"),
         "similarities": [[round(near, DIGITS) for _, near, _ in row] for row in rows.values()],
         "sentences": [_described(loaded, sentence, step, places) for step, sentence in enumerate(sentences)],
     }

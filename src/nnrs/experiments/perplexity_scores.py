@@ -77,7 +77,9 @@ def _noises(subject: Subject) -> Iterator[tuple[str, Proposal | None, float, lis
         table, temperature, name = found
         yield "neighbor", table, temperature, [f"noise-table:{name}", f"noise-tau:{temperature:g}"]
     else:
-        subject.note(f"{subject.directory.path} has no neighbor table: neighbor noise left out (--vectors)")
+        by_previous = subject.config.policy.transition_row == "previous"
+        kind = "a table of the words after the one before" if by_previous else "no neighbor table"
+        subject.note(f"{subject.directory.path} has {kind}: neighbor noise left out (--vectors)")
     counts = torch.tensor(subject.vocabulary.counts, dtype=torch.float64)
     replaceable = counts > 0
     replaceable[list(protected_ids(subject.config.vectors, subject.vocabulary))] = False
@@ -86,13 +88,16 @@ def _noises(subject: Subject) -> Iterator[tuple[str, Proposal | None, float, lis
 
 
 def _noise_table(subject: Subject) -> tuple[NeighborTable, float, str] | None:
-    """The nearest by the vectors that were asked for, else the run's own table; and the temperature to draw at."""
+    """The nearest by the vectors that were asked for, else the run's own table; and the temperature to draw at.
+
+    None where there is no table with a row for each word's own replacements.
+    """
     policy, words = subject.config.policy, subject.vocabulary
     if subject.request.vectors:
         protected, groups = protected_ids(subject.config.vectors, words), words.case_groups()
         table = NeighborTable.from_vectors(subject.vectors.vectors, protected=protected, groups=groups)
         return table, METHODS["nnrs"].temperature, f"{subject.vectors.source}-k{table.k}"
-    table_of_run = subject.loaded.table
+    table_of_run = subject.loaded.table if policy.transition_row == "own" else None
     learned = policy.method == "gsns"  # its probabilities are those at 1
     temperature = 1.0 if learned else METHODS[policy.method].temperature
     return (table_of_run, temperature, policy.method) if table_of_run else None

@@ -28,7 +28,7 @@ function settled(sentence, place, { prediction, neighbor, temperature }) {
 function placeNeighborExplorer() {
   const section = $("#explore-neighbors"), { explorer } = DATA;
   if (!explorer) return leaveOut(section);
-  const { words, neighbors, similarities, counts } = explorer;
+  const { words, neighbors, similarities, counts, column } = explorer;
   const rows = new Map(neighbors.map((_, row) => [words[row], row]));
   const input = make("input", { type: "text", id: "word", list: "known-words", autocomplete: "off", spellcheck: false });
   const known = make("datalist", { id: "known-words" }, ...[...rows.keys()].map((word) => make("option", { value: word })));
@@ -50,7 +50,7 @@ function placeNeighborExplorer() {
     const shares = probabilities(similarities[row], temperature), highest = Math.max(...shares);
     const count = Math.exp(-shares.reduce((sum, share) => sum + (share > 0 ? share * Math.log(share) : 0), 0));
     note.textContent = `“${words[row]}”, ${counts[row].toLocaleString("en")} times in the training text: ${shares.length} neighbors, which share the draw like ${count.toFixed(2)} equally likely ones.`;
-    const titles = make("li", { className: "titles" }, make("span", {}, "neighbor"), make("span", { className: "near" }, "cosine"), make("span", {}), make("span", { className: "share" }, "probability"));
+    const titles = make("li", { className: "titles" }, make("span", {}, "neighbor"), make("span", { className: "near" }, column), make("span", {}), make("span", { className: "share" }, "probability"));
     list.replaceChildren(titles, ...shares.map((share, slot) => {
       const name = words[neighbors[row][slot]], fill = make("div", { className: "fill" });
       fill.style.width = `${(100 * share) / highest}%`;
