@@ -67,6 +67,7 @@ def test_every_token_is_scored_exactly_once_in_evaluation(sizes):
     scored = [token for row in joined(windows, "targets") for token in row if token != IGNORED]
     assert scored == text.tolist()
     assert windows.num_tokens == len(text)
+    assert [window.num_tokens for window in windows] == [int(window.scored.sum()) for window in windows]
 
 
 @given(sizes=sizes)

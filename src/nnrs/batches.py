@@ -91,12 +91,17 @@ class Windows:
     def __getitem__(self, index: int) -> Window:
         if not 0 <= index < len(self):
             raise IndexError(f"window {index} of {len(self)}")
+        row = self._targets.shape[1]
         start = index * self.length
-        stop = min(start + self.length, self._targets.shape[1])
+        stop = min(start + self.length, row)
+        ends = (
+            self.num_tokens - first for first in range(0, self._targets.numel(), row)
+        )  # of each row's tokens
         return Window(
             inputs=self._inputs[:, start + 1 : stop + 1].long(),
             targets=self._targets[:, start:stop].long(),
             previous=self._inputs[:, start:stop].long(),
+            padding=sum(max(stop - max(start, end), 0) for end in ends),
         )
 
     def __iter__(self) -> Iterator[Window]:

@@ -37,8 +37,8 @@ def noised_nats(
 
     With a `proposal`, each replaceable input becomes one of its proposals at the rate. Without, any input becomes
     what the model itself would have said there, drawn from its softmax after the history it had. The noise is the
-    same for every model, and a higher rate replaces what a lower one does and more. The first input of each stream is
-    gold.
+    same for every model, and a higher rate replaces what a lower one does and more. The first input of a stream may
+    become a proposal, but no word of the model's own, which has said nothing before it.
     """
     if not all(0.0 <= rate <= 1.0 for rate in rates):
         raise ConfigError(f"noise rates must be probabilities in [0, 1], got {', '.join(map(str, rates))}.")
