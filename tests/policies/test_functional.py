@@ -163,4 +163,4 @@ def test_padded_positions_are_the_plain_ones_and_then_one_past_the_end(mask, cap
 def test_the_capacity_holds_every_claim_that_will_ever_be_seen(rate):
     generator = torch.Generator().manual_seed(2)
     claims = (torch.rand(2000, 700, generator=generator) < rate).sum(1)
-    assert int(claims.max()) <= capacity_for(rate, 700, 1) <= 700
+    assert int(claims.max()) <= capacity_for(rate, "token", 20, 35) <= 700

@@ -1,7 +1,5 @@
 """Eq. 6 for one batch in one launch, random numbers included: a compiled training step has no time for eighty."""
 
-import math
-
 import torch
 import triton
 import triton.language as tl
@@ -11,7 +9,7 @@ from nnrs.integrations.choice import Key
 from nnrs.neighbors.kernel import draw_neighbor
 from nnrs.philox import uniform_at
 from nnrs.policies.base import Choice, InputPolicy, Rates
-from nnrs.policies.functional import GRANULARITIES, capacity_for, draw_shape
+from nnrs.policies.functional import GRANULARITIES, capacity_for
 from nnrs.seeding import Stream
 
 BLOCK = 64
@@ -101,7 +99,6 @@ def choose(
         BLOCK=BLOCK,
         num_warps=2,
     )
-    draws = math.prod(draw_shape(policy.reading.granularity, batch, time))
     choice = Choice(
         gold=gold,
         targets=gold,
@@ -109,6 +106,6 @@ def choose(
         takes_neighbor=takes_neighbor,
         takes_prediction=takes_prediction,
         prediction_uniform=uniforms,
-        prediction_capacity=capacity_for(rates.prediction, draws, batch * time // draws),
+        prediction_capacity=capacity_for(rates.prediction, policy.reading.granularity, batch, time),
     )
     return inputs, choice

@@ -227,9 +227,7 @@ class InputPolicy:
     def _capacity(self, window: Window, rate: float) -> int | None:
         if not window.inputs.is_cuda:
             return None
-        batch, time = window.inputs.shape
-        rows, steps = draw_shape(self.reading.granularity, batch, time)
-        return capacity_for(rate, rows * steps, batch * time // (rows * steps))
+        return capacity_for(rate, self.reading.granularity, *window.inputs.shape)
 
 
 def take(values: Tensor, positions: Tensor) -> Tensor:

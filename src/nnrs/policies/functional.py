@@ -100,14 +100,15 @@ def positions_of(mask: Bool[Tensor, "*shape"], capacity: int | None = None) -> I
     return torch.where(flat, where, flat.numel()).sort().values[:capacity]
 
 
-def capacity_for(rate: float, draws: int, positions_per_draw: int) -> int:
-    """Room for the positions that `draws` draws at `rate` claim: the mean and six standard deviations.
+def capacity_for(rate: float, granularity: str, batch: int, time: int) -> int:
+    """Room for the positions of a window that draws at `rate` claim: the mean and six standard deviations.
 
-    >>> capacity_for(0.2, 700, 1), capacity_for(1.0, 20, 35)
+    >>> capacity_for(0.2, "token", 20, 35), capacity_for(1.0, "sequence", 20, 35)
     (210, 700)
     """
+    draws = math.prod(draw_shape(granularity, batch, time))
     claimed = draws * rate + 6.0 * math.sqrt(draws * rate * (1.0 - rate)) + 6.0
-    return positions_per_draw * min(draws, math.ceil(claimed))
+    return batch * time // draws * min(draws, math.ceil(claimed))
 
 
 def replace_with_neighbors(

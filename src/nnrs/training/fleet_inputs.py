@@ -11,7 +11,7 @@ from nnrs.batches import Window
 from nnrs.neighbors.table import NeighborTable
 from nnrs.philox import fill
 from nnrs.policies.base import Choice, InputPolicy, Rates
-from nnrs.policies.functional import GRANULARITIES, capacity_for, draw_shape
+from nnrs.policies.functional import GRANULARITIES, capacity_for
 from nnrs.policies.gumbel import GumbelPolicy
 from nnrs.seeding import Drawn, Stream
 from nnrs.training.fleet_model import FleetModel
@@ -73,12 +73,12 @@ class FleetInputs:
     def capacity(self) -> int:
         """Room for each run's predictions in this epoch; 0 where none predicts."""
         rates = zip(self.policies, self._epoch_rates, strict=True)
-        rooms = [self._room(policy, rate.prediction) for policy, rate in rates if rate.prediction > 0]
+        rooms = [
+            capacity_for(rate.prediction, policy.reading.granularity, self.batch, self.time)
+            for policy, rate in rates
+            if rate.prediction > 0
+        ]
         return min(-(-max(rooms, default=0) // CAPACITY_STEP) * CAPACITY_STEP, self.batch * self.time)
-
-    def _room(self, policy: InputPolicy, rate: float) -> int:
-        rows, steps = draw_shape(policy.reading.granularity, self.batch, self.time)
-        return capacity_for(rate, rows * steps, self.batch * self.time // (rows * steps))
 
     def choose(
         self, window: Window, step: Int[Tensor, ""], fresh: Int[Tensor, ""], inputs: Int[Tensor, "runs rows"]
