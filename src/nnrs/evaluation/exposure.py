@@ -14,8 +14,7 @@ from torch import Tensor
 
 from nnrs.errors import ConfigError
 from nnrs.evaluation.causal import CausalModel, device_of, evaluating, read
-from nnrs.evaluation.generate import ROWS, Decoding, draws
-from nnrs.metrics.diversity import distinct, repetition
+from nnrs.evaluation.generate import ROWS, Decoding, after_gold, draws
 from nnrs.metrics.significance import bootstrap_interval
 
 SMALLEST_ERROR = 1e-9  # nats per token: below, a model has no error that could accumulate
@@ -25,7 +24,7 @@ SMALLEST_ERROR = 1e-9  # nats per token: below, a model has no error that could 
 class Exposure:
     """What `evaluate` saw, a row for each prefix and a column for each step h = 1, 2, ...
 
-    The last `recovery` columns come after the own history has ended and gold tokens follow again.
+    Where a recovery was asked for, its columns are the last: gold tokens follow the own history there.
     """
 
     own_nats: Float[Tensor, "n steps"]  # of the gold token, given the model's own history
@@ -33,7 +32,6 @@ class Exposure:
     own_hits: Bool[Tensor, "n steps"]  # whether the likeliest token is the gold one
     gold_hits: Bool[Tensor, "n steps"]
     generated: Int[Tensor, "n length"]
-    recovery: int
 
     def curve(self) -> dict[str, list[float]]:
         """Means over the prefixes at each step, and the interval of the difference between the two losses."""
@@ -48,14 +46,6 @@ class Exposure:
             "own_accuracy": self.own_hits.double().mean(0).tolist(),
             "gold_accuracy": self.gold_hits.double().mean(0).tolist(),
         }
-
-    def repetition(self, order: int) -> float:
-        """The mean rep-n of the generated texts."""
-        return float(repetition(self.generated, order).mean())
-
-    def distinct(self, order: int) -> float:
-        """distinct-n of the generated texts."""
-        return distinct(self.generated, order)
 
 
 def evaluate(
@@ -94,7 +84,7 @@ def evaluate(
             nats, hits = _teacher_forced(model, block, gold)
             parts.append((own[0], nats, own[1], hits, own[2]))
     columns = [torch.cat(part).cpu() for part in zip(*parts, strict=True)]
-    return Exposure(columns[0], columns[1], columns[2], columns[3], columns[4], recovery)
+    return Exposure(columns[0], columns[1], columns[2], columns[3], columns[4])
 
 
 def _check_prefixes(prefixes: Tensor) -> None:
@@ -126,9 +116,7 @@ def _follow(
 
 def _teacher_forced(model: CausalModel, prefixes: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
     nats, hits = [], []
-    whole = torch.cat([prefixes, gold[:, :-1]], dim=1)
-    for block, wanted in zip(whole.split(ROWS // 10), gold.split(ROWS // 10), strict=True):
-        logits = read(model, block)[0][:, -gold.shape[1] :]
+    for logits, wanted in after_gold(model, prefixes, gold):
         nats.append(F.cross_entropy(logits.double().transpose(1, 2), wanted, reduction="none"))
         hits.append(logits.argmax(dim=-1) == wanted)
     return torch.cat(nats), torch.cat(hits)
@@ -150,9 +138,9 @@ class AccumulatedError:
         both = torch.cat([self.own, self.oracle], dim=1)
         return _excess(both.mean(0))
 
-    def interval(self, seed: int = 0) -> tuple[Float[Tensor, " steps"], Float[Tensor, " steps"]]:
+    def interval(self) -> tuple[Float[Tensor, " steps"], Float[Tensor, " steps"]]:
         """The ends of its bootstrap interval over prefixes."""
-        return bootstrap_interval(torch.cat([self.own, self.oracle], dim=1), _excess, seed=seed)
+        return bootstrap_interval(torch.cat([self.own, self.oracle], dim=1), _excess)
 
 
 def _excess(means: Float[Tensor, "*shape both"]) -> Float[Tensor, "*shape steps"]:

@@ -1,6 +1,7 @@
 """Letting a model speak: free-running continuations of prefixes, and what it would say at each gold step."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -139,12 +140,19 @@ def teacher_forced(
     model: CausalModel, prefixes: Int[Tensor, "n prefix"], gold: Int[Tensor, "n length"]
 ) -> Int[Tensor, "n length"]:
     """The likeliest token at each step of `gold` when everything before it is gold: the other way of predicting."""
-    device, made = device_of(model), []
+    made = [logits.argmax(dim=-1) for logits, _ in after_gold(model, prefixes, gold)]
+    return torch.cat(made).to(gold.device)
+
+
+def after_gold(
+    model: CausalModel, prefixes: Int[Tensor, "n prefix"], gold: Int[Tensor, "n length"]
+) -> Iterator[tuple[Float[Tensor, "rows length vocab"], Int[Tensor, "rows length"]]]:
+    """The logits of each step of `gold` after a gold history, and those rows of it; a few rows at a time."""
+    rows, device = ROWS // 10, device_of(model)  # the logits of every position are needed
     whole = torch.cat([prefixes, gold[:, :-1]], dim=1).long()
-    for block in whole.split(ROWS // 10):  # the logits of every position are needed
+    for block, wanted in zip(whole.split(rows), gold.split(rows), strict=True):
         logits, _ = read(model, block.to(device))
-        made.append(logits[:, -gold.shape[1] :].argmax(dim=-1))
-    return torch.cat(made).to(gold.device) if made else gold
+        yield logits[:, -gold.shape[1] :], wanted
 
 
 def _sampled(
