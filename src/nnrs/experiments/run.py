@@ -68,7 +68,7 @@ class Run:
 
     def differences(self) -> list[str]:
         """What keeps a resumed run from being bitwise the unbroken one: another device or number of threads."""
-        began, now = {"processes": 1} | self.directory.config()["environment"], self._environment()
+        began, now = self.directory.config()["environment"], self._environment()
         return [
             f"this run began with {name} {began[name]} and goes on with {now[name]}: the last digits may differ"
             for name in ("device", "threads", "processes", "torch")
