@@ -5,14 +5,14 @@ from pathlib import Path
 
 from nnrs.experiments.grid import look_at
 from nnrs.experiments.plan import Plan
-from nnrs.experiments.records import fitting
+from nnrs.experiments.records import matching_records
 from nnrs.run_directory import Json
 
 
 def outlook(plan: Plan, out: Path | str, sources: Sequence[Path | str], device: str) -> list[Json]:
     """A line for each run: its name, whether it is done, in the records, begun or new, and its epochs."""
     board = look_at(plan, out)
-    found = fitting(plan, sources, device) if sources else {}
+    found = matching_records(plan, sources, device) if sources else {}
     lines = []
     for cell in board.plan.cells:
         epochs, trained = cell.config.training.epochs, board.trained(cell.name)

@@ -47,13 +47,15 @@ def take_over(plan: Plan, out: Path | str, sources: Sequence[Path | str], device
 
     What the folder has is left alone.
     """
-    found = fitting(plan, sources, device)
+    found = matching_records(plan, sources, device)
     grid, plan = open_grid(plan, out)
     put = [_put(grid, cell, found[cell.config]) for cell in plan.cells if cell.config in found]
     return Takeover(taken=put.count(True), here=put.count(False))
 
 
-def fitting(plan: Plan, sources: Sequence[Path | str], device: str = "auto") -> dict[RunConfig, Json]:
+def matching_records(
+    plan: Plan, sources: Sequence[Path | str], device: str = "auto"
+) -> dict[RunConfig, Json]:
     """The records of a plan's runs, by the configurations that the plan has.
 
     A record is that of a run where configuration, seed, text, vectors and request are the same; `auto` is what it
