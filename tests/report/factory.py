@@ -84,7 +84,7 @@ def make_result(
         },
         "scores": _scores(method, test, run, draws),
         "samples": [_sample(number, draws) for number in range(3)],
-        "trajectory": _trajectory(method, draws, epochs),
+        "trajectory": _trajectory(method, draws),
         "timing": {"train_seconds": 100.0 + seed, "environment": {"device": "cpu"}},
         "command": f"nnrs train --data {corpus} --method {method} --epochs {epochs} --seed {seed} "
         f"--out {method}_seed-{seed}",
@@ -238,7 +238,7 @@ def _sample(number: int, draws: random.Random) -> dict[str, Any]:
     }
 
 
-def _trajectory(method: str, draws: random.Random, epochs: int) -> dict[str, Any]:
+def _trajectory(method: str, draws: random.Random) -> dict[str, Any]:
     gold = random.Random(3).choices(WORDS, k=18)
     known = {"mle": ["gold"], "ss": ["gold", "prediction"], "nnrs": ["gold", "neighbor"]}
     choices = known.get(method, ["gold", "neighbor", "prediction"])
@@ -250,4 +250,4 @@ def _trajectory(method: str, draws: random.Random, epochs: int) -> dict[str, Any
         f"{name}s": [draws.choice(WORDS) if name in choices else None for _ in gold]
         for name in ("neighbor", "prediction")
     }
-    return {"gold": gold, "inputs": inputs, "sources": sources, **others, "epoch": epochs - 1}
+    return {"gold": gold, "inputs": inputs, "sources": sources, **others}

@@ -63,7 +63,7 @@ def trajectory_of(run: Run) -> Json:
     }
     length = int(window.scored[0].sum())  # behind it the row is filled up
     told = {name: words[:length] for name, words in steps.items()}
-    return {**told, "translates": _source(run, window), "epoch": epochs - 1}
+    return {**told, "translates": _source(run, window)}
 
 
 def _as_in_last_epoch(run: Run) -> InputPolicy:

@@ -106,7 +106,7 @@ def corrected(contrasts: Sequence[Contrast]) -> list[Contrast]:
     ]
 
 
-def t_interval(differences: Sequence[float], alpha: float = ALPHA) -> tuple[float, float] | None:
+def t_interval(differences: Sequence[float]) -> tuple[float, float] | None:
     """The ends of Student's interval of a mean; None where a single value has no spread.
 
     >>> [round(end, 3) for end in t_interval([1.0, 2.0, 3.0])]  # 2 ± 4.303 · 1/√3
@@ -117,7 +117,7 @@ def t_interval(differences: Sequence[float], alpha: float = ALPHA) -> tuple[floa
         return None
     mean = math.fsum(differences) / count
     variance = math.fsum((value - mean) ** 2 for value in differences) / (count - 1)
-    reach = _t_quantile(count - 1, 1 - alpha / 2) * math.sqrt(variance / count)
+    reach = _t_quantile(count - 1, 1 - ALPHA / 2) * math.sqrt(variance / count)
     return mean - reach, mean + reach
 
 
@@ -156,7 +156,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return made
 
 
-def fewest_seeds(contrasts: int, alpha: float = ALPHA) -> int:
+def fewest_seeds(contrasts: int) -> int:
     """The seeds with which one of so many contrasts can pass the corrected test at all.
 
     With n seeds no p is below 2/2^n, which the correction multiplies by the number of contrasts.
@@ -164,7 +164,7 @@ def fewest_seeds(contrasts: int, alpha: float = ALPHA) -> int:
     >>> fewest_seeds(1), fewest_seeds(3), fewest_seeds(6)
     (6, 7, 8)
     """
-    return next(n for n in range(1, 64) if smallest_p(n) * contrasts < alpha)
+    return next(n for n in range(1, 64) if smallest_p(n) * contrasts < ALPHA)
 
 
 def smallest_p(seeds: int) -> float:

@@ -32,7 +32,6 @@ def bootstrap_interval(
     rows: Float[Tensor, "n values"],
     statistic: Callable[[Tensor], Tensor] = lambda means: means,
     *,
-    level: float = LEVEL,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[Float[Tensor, " out"], Float[Tensor, " out"]]:
@@ -43,6 +42,6 @@ def bootstrap_interval(
     (1.0, 1.0)
     """
     values = statistic(resampled_means(rows, resamples=resamples, seed=seed))
-    tail = (1.0 - level) / 2
+    tail = (1.0 - LEVEL) / 2
     ends = torch.quantile(values, torch.tensor([tail, 1.0 - tail], dtype=values.dtype), dim=0)
     return ends[0], ends[1]
