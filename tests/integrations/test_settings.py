@@ -11,7 +11,8 @@ from tests.integrations.tiny import gpt2, table_of
 from nnrs.errors import ConfigError
 from nnrs.integrations import huggingface
 from nnrs.integrations.curriculum import Curriculum, curriculum
-from nnrs.integrations.settings import Settings, token_ids, whole
+from nnrs.integrations.settings import Settings, token_ids
+from nnrs.neighbors.arguments import whole
 
 GPT2 = gpt2()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from weakref import WeakSet
 
 import torch
@@ -22,7 +22,8 @@ from nnrs.integrations.batch import Batch, read_batch
 from nnrs.integrations.choice import Key, choose
 from nnrs.integrations.module import check_kind, compiler_of, embedded_ids, fitted, output_layer, unwrapped
 from nnrs.integrations.second_pass import Compiler, SecondPass
-from nnrs.integrations.settings import Settings, token_ids, whole
+from nnrs.integrations.settings import Settings
+from nnrs.neighbors.arguments import whole
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.base import Rates
 from nnrs.schedules import progress
@@ -67,7 +68,7 @@ class Curriculum:
                 self.model, layer, settings.predict, found, embedded_ids(self.model)
             )
         self._names = list(inspect.signature(self.model.forward).parameters)
-        self._document_ends = token_ids("document_end", settings.document_end)
+        self._document_ends = cast(tuple[int, ...], settings.document_end)  # as Settings keeps it
         self._rank = data_parallel_rank() if settings.rank is None else settings.rank
         self._hook: Any = None
         # Of inputs that might change, predictions, neighbors; it goes to where the inputs are.

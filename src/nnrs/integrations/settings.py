@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from operator import index
 from typing import Any
 
 import torch
 from torch import nn
 
 from nnrs.errors import ConfigError
+from nnrs.neighbors.arguments import whole
 from nnrs.neighbors.probabilities import check_temperature
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.base import InputPolicy, Reading
@@ -16,18 +16,6 @@ from nnrs.policies.functional import GRANULARITIES
 from nnrs.registry import look_up
 from nnrs.schedules import Schedule, checked_rate
 from nnrs.temperature import RULES, TemperatureController
-
-
-def whole(name: str, value: Any, at_least: int | None = None) -> int:
-    """A whole number of any library's, as Python's; anything else, or less, is refused."""
-    try:
-        number = None if isinstance(value, bool) else index(value)
-    except TypeError:
-        number = None
-    if number is None or (at_least is not None and number < at_least):
-        least = "" if at_least is None else f" of at least {at_least}"
-        raise ConfigError(f"{name} must be a whole number{least}, got {value!r:.60}.")
-    return number
 
 
 def token_ids(name: str, value: Any) -> tuple[int, ...]:

@@ -12,6 +12,19 @@ from torch import Tensor
 from nnrs.errors import ConfigError
 
 
+def whole(name: str, value: Any, at_least: int | None = None) -> int:
+    """A whole number of any library's, as Python's; anything else (a truth value, too), or less, is refused."""
+    truth = isinstance(value, bool) or getattr(value, "dtype", None) == torch.bool  # numpy's are no indices
+    try:
+        number = None if truth else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or (at_least is not None and number < at_least):
+        least = "" if at_least is None else f" of at least {at_least}"
+        raise ConfigError(f"{name} must be a whole number{least}, got {value!r:.60}.")
+    return number
+
+
 def as_matrix(vectors: Any) -> Float[Tensor, "vocab dim"]:
     """Vectors as a tensor, a row for each word, without a gradient."""
     kind = type(vectors).__name__
@@ -46,10 +59,8 @@ def _plain_ids(protected: Any) -> list[int]:
     """Ids of any kind of number, in any kind of list."""
     try:
         listed = list(protected.tolist() if isinstance(protected, Tensor | np.ndarray) else protected)
-        if any(isinstance(word, bool) for word in listed):
-            raise TypeError
-        return [operator.index(word) for word in listed]
-    except TypeError:
+        return [whole("a protected id", word) for word in listed]
+    except (ConfigError, TypeError):
         raise ConfigError(
             f"protected must be a list of ids, got {protected!r:.60}. For a mask, use mask.nonzero().flatten()."
         ) from None

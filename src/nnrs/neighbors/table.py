@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from nnrs.errors import ConfigError, DataError, RunError
 from nnrs.files import write_atomically
-from nnrs.neighbors.arguments import as_matrix, candidates_among, checked_groups
+from nnrs.neighbors.arguments import as_matrix, candidates_among, checked_groups, whole
 from nnrs.neighbors.cache import cache_path, fingerprint_of
 from nnrs.neighbors.probabilities import neighbor_probabilities, pick
 from nnrs.neighbors.search import nearest
@@ -242,10 +241,7 @@ def load_or_make(fingerprint: str, make: Callable[[], NeighborTable]) -> Neighbo
 def checked_k(k: int | None, candidates: Bool[Tensor, " vocab"]) -> int:
     """`k`, or round(log2 V) for None, if there are enough words to be neighbors."""
     usual, count = default_k(len(candidates)), int(candidates.sum())
-    try:
-        number = usual if k is None else operator.index(k)
-    except TypeError:
-        raise ConfigError(f"k must be a whole number, got {k!r}.") from None
+    number = usual if k is None else whole("k", k)
     if number < 0:
         raise ConfigError(f"k must be 0 or more, got {number}. With k=0 nothing is replaced.")
     if number > 0 and number >= count:
