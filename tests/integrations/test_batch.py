@@ -34,6 +34,20 @@ def test_a_mask_that_numbers_documents_shows_where_each_begins():
     assert changeable(ids, ids, numbers).tolist() == [[False, True, False, True, False]]
 
 
+@pytest.mark.parametrize("lowest", [-torch.inf, torch.finfo(torch.float16).min])
+def test_a_mask_to_be_added_to_scores_is_refused_for_it_would_spare_every_token(lowest):
+    ids = torch.tensor([[5, 6, 7]])
+    with pytest.raises(ConfigError, match=r"numbers below 0.* Give the model one with 1"):
+        changeable(ids, ids, torch.tensor([[0.0, 0.0, lowest]]))
+
+
+def test_a_mask_of_floats_is_read_as_one_of_whole_numbers():
+    ids = torch.tensor([[5, 6, 7, 8]])
+    for numbers in ([1, 1, 1, 0], [0, 0, 0, 0], [1, 1, 2, 2]):  # padding, nothing to read, two documents
+        mask = torch.tensor([numbers])
+        assert changeable(ids, ids, mask.float()).equal(changeable(ids, ids, mask))
+
+
 def test_a_mask_of_four_dimensions_tells_nothing():
     ids = torch.tensor([[5, 6]])
     assert changeable(ids, ids, torch.zeros(1, 1, 2, 2)).tolist() == [[False, True]]

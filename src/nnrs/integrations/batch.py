@@ -96,6 +96,7 @@ def changeable(
     may_change = own_labels != IGNORED
     may_change[:, :1] = False
     if isinstance(attention_mask, Tensor) and attention_mask.shape == ids.shape:
+        _check_mask(attention_mask)
         may_change &= attention_mask != 0
         may_change[:, 1:] &= attention_mask[:, :-1] == attention_mask[:, 1:]
     if isinstance(position_ids, Tensor) and position_ids.shape in (
@@ -107,6 +108,18 @@ def changeable(
     for end in document_ends:  # few, and no tensor of them to be sent to the device at every step
         may_change[:, 1:] &= ids[:, :-1] != end
     return may_change
+
+
+def _check_mask(mask: Tensor) -> None:
+    """Refuse a mask that is 0 where a token counts: no input would ever be replaced.
+
+    Values of floats are waited for; the usual masks hold whole numbers.
+    """
+    if mask.is_floating_point() and (mask < 0).any():
+        raise ConfigError(
+            "the attention mask has numbers below 0, as one that is added to scores: no input would be replaced. "
+            "Give the model one with 1 where a token counts and 0 for padding."
+        )
 
 
 def _ids(named: Mapping[str, Any], name: str) -> Tensor:
