@@ -326,6 +326,15 @@ def test_a_copy_of_the_model_is_left_alone_and_the_model_itself_is_not(copied):
     assert (changed[0] != IDS)[:, 1:].all()
 
 
+def test_a_copy_of_the_model_compiles_in_one_graph_with_what_is_around_it():
+    model = gpt2().train()
+    with curriculum(model, table_of(model), steps=1, neighbor_rate=1.0):
+        model(input_ids=IDS, labels=IDS)
+        average = copy.deepcopy(model)
+    score = torch.compile(lambda ids: average(input_ids=ids).logits, fullgraph=True, backend="eager")
+    assert torch.equal(score(IDS), model(input_ids=IDS).logits)
+
+
 def test_gradient_checkpointing_gives_equal_gradients():
     plain, checkpointed = gpt2(dropout=0.2).train(), gpt2(dropout=0.2).train()
     checkpointed.gradient_checkpointing_enable()

@@ -242,9 +242,9 @@ def _overlap(one: nn.Module, other: nn.Module) -> bool:
 
 
 class Hook:
-    """What a model asks before its forward. Copied or saved with the model it has no curriculum, and does nothing."""
+    """What a model asks before its forward. Copied or saved with the model, it becomes one that does nothing."""
 
-    def __init__(self, curriculum: Curriculum | None = None) -> None:
+    def __init__(self, curriculum: Curriculum) -> None:
         self.curriculum = curriculum
 
     # Disabled for the compiler: draws are made outside of what it compiles, so rates never recompile it.
@@ -253,10 +253,17 @@ class Hook:
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """The arguments that the curriculum chose, or none to leave them as they are."""
-        return self.curriculum.before_forward(model, args, kwargs) if self.curriculum else None
+        return self.curriculum.before_forward(model, args, kwargs)
 
-    def __reduce__(self) -> tuple[type["Hook"], tuple[()]]:
-        return Hook, ()
+    def __reduce__(self) -> tuple[type["IdleHook"], tuple[()]]:
+        return IdleHook, ()
+
+
+class IdleHook:
+    """What is left of a `Hook` in a copy of its model: nothing that a compiler would stop at."""
+
+    def __call__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Leave the arguments as they are."""
 
 
 _ATTACHED: WeakSet[Curriculum] = WeakSet()  # a model has at most one; its hook keeps it alive
