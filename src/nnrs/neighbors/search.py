@@ -13,7 +13,8 @@ from nnrs.neighbors.space import Space
 from nnrs.registry import look_up
 
 COLUMN_GROUP = 64  # columns that share a maximum in the first stage of the top k
-CPU_SCORES, GPU_SCORES = 1 << 23, 1 << 27  # in a block: 32 MB stays near the cache, a GPU wants more at once
+CPU_SCORES, GPU_SCORES = 1 << 25, 1 << 27  # in a block: 128 MB, more is no faster; a GPU wants more
+ROWS_AT_ONCE = 64  # of which a block has a multiple: some processors are slower at other heights
 RECALL_SAMPLE = 1_000  # rows on which an approximate search is compared with the exact one
 
 
@@ -71,7 +72,8 @@ def exact_rows(
     """The nearest columns of the wanted rows and their similarities, block by block in one buffer."""
     total, device = len(space.rows), space.rows.device
     width = -(-total // COLUMN_GROUP) * COLUMN_GROUP
-    height = max(1, (CPU_SCORES if device.type == "cpu" else GPU_SCORES) // width)
+    height = (CPU_SCORES if device.type == "cpu" else GPU_SCORES) // width
+    height = max(1, height // ROWS_AT_ONCE * ROWS_AT_ONCE or height)
     # Columns past the last row stay -inf.
     buffer = space.units.new_full((min(height, len(wanted)), width), -torch.inf)
     all_columns = torch.empty(len(wanted), space.k, dtype=torch.int64, device=device)
