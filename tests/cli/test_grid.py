@@ -340,15 +340,15 @@ def went_on(process, out, before):
     return process.has_ended or (children(process) and written(out) != before)
 
 
-def kill_at_random(begin_grid, file, out, kills, seed):
-    """Kill the grid or one of its workers again and again, each time at some moment after work went on."""
+def kill_at_random(begin_grid, file, out, kills, seed, latest):
+    """Kill the grid or one of its workers again and again, each time at most so many seconds after work went on."""
     draws, process = random.Random(seed), begin_grid(file, out)
     killed = {"grid": 0, "worker": 0}
     while sum(killed.values()) < kills:
         if process.has_ended:
             process = begin_after(process, begin_grid, file, out)
         wait_for(partial(went_on, process, out, written(out)))
-        time.sleep(draws.uniform(0, 1))
+        time.sleep(draws.uniform(0, latest))
         victims = [process.pid, *children(process)]
         victim = draws.choice(victims)
         if not process.has_ended and is_alive(victim):
@@ -377,7 +377,7 @@ def assert_like_unbroken(out, unbroken):
 
 
 def test_a_grid_killed_at_random_moments_ends_with_the_results_of_an_unbroken_one(begin_grid, done, tmp_path):
-    killed = kill_at_random(begin_grid, done[0], tmp_path / "out", kills=4, seed=1)
+    killed = kill_at_random(begin_grid, done[0], tmp_path / "out", kills=4, seed=1, latest=0.25)
     assert sum(killed.values()) == 4
     assert_like_unbroken(tmp_path / "out", done[1])
 
@@ -390,7 +390,7 @@ def test_twelve_runs_killed_twenty_times_end_with_the_results_of_an_unbroken_gri
     file = write_grid(tmp_path / "grid.toml", long_text, epochs=3, methods=methods, seeds="1-3")
     broken, unbroken = tmp_path / "broken" / "out", tmp_path / "unbroken" / "out"
     assert begin_grid(file, unbroken).wait().returncode == 0
-    killed = kill_at_random(begin_grid, file, broken, kills=20, seed=20)
+    killed = kill_at_random(begin_grid, file, broken, kills=20, seed=20, latest=1.0)
     assert sum(killed.values()) == 20
     assert min(killed.values()) >= 3, killed
     assert len(results_of(broken)) == 12
