@@ -174,7 +174,8 @@ class RunDirectory(Checkpoints):
 
         about = {split: _digest(tensor) for split, tensor in losses.items()}
         about["model"] = str(self.best_fingerprint())
-        write_atomically(self._losses_path, lambda temporary: save_file(dict(losses), temporary, about))
+        told = {"about": json.dumps(about)}  # one entry: the order of several is left to chance
+        write_atomically(self._losses_path, lambda temporary: save_file(dict(losses), temporary, told))
 
     def losses(self, split: str) -> "Tensor | None":
         """What `write_losses` was given, or None where there is nothing of the present model.
@@ -190,11 +191,11 @@ class RunDirectory(Checkpoints):
         with explained(path, "read"):
             try:
                 with safe_open(path, framework="pt") as file:
-                    splits, about = file.keys(), file.metadata() or {}
+                    splits, about = file.keys(), json.loads((file.metadata() or {}).get("about", "{}"))
                     if split not in splits or model not in (None, about.get("model")):
                         return None
                     losses: Tensor = file.get_tensor(split)
-            except SafetensorError:
+            except (SafetensorError, ValueError):
                 raise damaged from None
         if _digest(losses) != about.get(split):
             raise damaged

@@ -53,6 +53,15 @@ def test_the_losses_that_a_run_left_are_those_of_its_model_and_are_not_computed_
     assert scores_of(run, "perplexity", splits=("valid",))[0].value > 1.0
 
 
+def test_equal_losses_are_equal_files(run):
+    losses = {"valid": torch.ones(4), "test": torch.zeros(3)}
+    seen = set()
+    for _ in range(8):
+        RunDirectory(run).write_losses(losses)
+        seen.add((run / "losses.safetensors").read_bytes())
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("harm", ["torn", "changed", "no such file at all"])
 def test_damaged_losses_are_refused_by_name(run, harm):
     path = run / "losses.safetensors"
