@@ -94,9 +94,8 @@ class Windows:
         row = self._targets.shape[1]
         start = index * self.length
         stop = min(start + self.length, row)
-        ends = (
-            self.num_tokens - first for first in range(0, self._targets.numel(), row)
-        )  # of each row's tokens
+        # Where each row's tokens end.
+        ends = (self.num_tokens - first for first in range(0, self._targets.numel(), row))
         return Window(
             inputs=self._inputs[:, start + 1 : stop + 1].long(),
             targets=self._targets[:, start:stop].long(),

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 
 from nnrs.errors import RunError
 
+BEGINNING = 2_000  # characters of a file, among which a mark of ours stands
 HALF_WRITTEN = re.compile(r"\.[\w-]+\.(json|jsonl|safetensors)\.[a-z0-9_]{8}\.tmp")  # eight of tempfile's own
 ADVICE = {
     "write": "What was there before is untouched. Mend it and try again; a run goes on with --resume.",
@@ -92,13 +93,17 @@ def read_json(path: Path, offer: str = "") -> dict[str, Any]:
 
 
 def check_replaceable(path: Path, mark: str, kind: str) -> None:
-    """Refuse to write over a file that does not carry the mark of this kind of ours."""
+    """Refuse to write over a file that does not bear the mark of this kind of ours near its beginning."""
     with explained(path, "read"):
-        is_ours = path.is_file() and mark in path.read_text(encoding="utf-8", errors="replace")
-        if path.exists() and not is_ours:
+        if path.exists() and not (path.is_file() and mark in _beginning(path)):
             raise RunError(
                 f"{path} exists and is no {kind} of nnrs: it is not overwritten. Choose another name."
             )
+
+
+def _beginning(path: Path) -> str:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(BEGINNING)
 
 
 @contextmanager

@@ -146,6 +146,16 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
     assert not any((tmp_path / name).exists() for name in commands)
 
 
+def test_the_runs_of_its_folder_can_be_measured_by_its_name(nnrs_each, compared):
+    out, _ = compared
+    words = {"grid": [out], "runs": [out / "runs"], "nothing": [out, "--metrics", ""]}
+    told = nnrs_each({name: ["evaluate", *these, "--json"] for name, these in words.items()})
+    assert told["grid"].returncode == 0, told["grid"].stderr
+    assert json.loads(told["grid"].stdout)[0]["run"] == str(out / "runs" / "mle_seed-1")
+    assert told["grid"].stdout == told["runs"].stdout
+    assert (told["nothing"].returncode, told["nothing"].stdout) == (2, "")
+
+
 def test_a_text_too_short_to_continue_is_compared_by_perplexity_alone(nnrs, tiny, tmp_path):
     text = tmp_path / "short.txt"
     text.write_text("a b c d e f\n" * 60)  # a test split of 3 lines: 21 tokens, less than a window of 45

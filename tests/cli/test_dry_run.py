@@ -66,6 +66,40 @@ def test_a_folder_of_something_else_or_of_another_plan_is_refused_as_it_would_be
         assert said in done.stderr
 
 
+def test_what_the_command_itself_would_refuse_is_refused(nnrs_each, words, tmp_path):
+    mistakes = {
+        "vectors": ("--vectors none.vec", "no such file or folder: "),
+        "ray": ("--ray auto", "--jobs is about this machine"),
+        "device": ("--device cuda:77", "device 'cuda:77' is not there"),
+    }
+    done = nnrs_each(
+        {
+            name: [*words, *options.split(), "--seeds", "1", "--out", tmp_path / name, "--dry-run"]
+            for name, (options, _) in mistakes.items()
+        }
+    )
+    for name, (_, said) in mistakes.items():
+        assert (done[name].returncode, done[name].stdout) == (2, ""), name
+        assert f"error: {said}" in done[name].stderr, done[name].stderr
+        assert not (tmp_path / name).exists()
+
+
+def test_vectors_that_are_not_there_are_told_before_anything_is_trained(nnrs, words, out, tmp_path):
+    done = nnrs(*words, "--seeds", "1", "--vectors", "none.vec", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr.endswith("none.vec. Check the path; files are looked for from here.\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_that_came_as_records_count_as_whole(nnrs, words, out, tmp_path):
+    records, other = tmp_path / "records.jsonl", tmp_path / "other"
+    assert nnrs("results", out / "runs" / "mle_seed-1", "--format", "jsonl", "--out", records).returncode == 0
+    command = [*words, "--seeds", "1", "--out", other]
+    assert nnrs(*command, "--records", records).returncode == 0
+    line, _ = json.loads(nnrs(*command, "--dry-run", "--json").stdout)
+    assert line == {"run": "mle_seed-1", "state": "done", "trained": 2, "epochs": 2}
+
+
 def test_a_table_of_the_paper_is_listed_in_the_format_asked_for(nnrs, tmp_path):
     done = nnrs("paper", "table2", "--pilot", "--out", tmp_path / "out", "--dry-run", "--format", "csv")
     assert done.returncode == 0, done.stderr

@@ -189,7 +189,7 @@ def test_runs_that_differ_in_their_seed_alone_have_a_mean_and_a_spread(
     assert line.startswith("ppl (test), bleu4 (test, sample), corpus-bleu4 (test, sample) are not comparable")
     assert line.endswith(", the runs differ in epochs: 1, 3")
     printed = told["table"].stdout.splitlines()
-    row = next(line for line in printed if "mean of 3 seeds" in line and "ppl (test)" in line)
+    row = next(line for line in printed if "mle mean of 3 seeds" in line and "ppl (test)" in line)
     shown = f"{means[0]['value']:.2f}", f"± {means[0]['sd']:.2f} (sd)"
     assert all(part in row for part in shown)
     assert printed[-3] == f"{means[0]['signature']} = {' '.join(shown)}"

@@ -143,6 +143,17 @@ def test_a_checkpoint_made_after_training_has_the_state_it_ended_with(tmp_path):
     assert longer.seen[0][2] == callback.state_dict()["temperature"]["temperature"] != callback.seen[0][2]
 
 
+def test_the_temperature_hears_perplexities_and_not_losses(tmp_path, monkeypatch):
+    module, losses = Language(), []
+    monkeypatch.setattr(
+        module, "log", lambda name, loss: losses.append(loss) or Language.log(module, name, loss)
+    )
+    callback = rising(table_of(module.model))
+    fit(tmp_path, callback, module)
+    best = callback.state_dict()["temperature"]["best_valid_perplexity"]
+    assert best == pytest.approx(min(loss.exp().item() for loss in losses[1:]), rel=1e-5)  # one is the trial
+
+
 @pytest.mark.filterwarnings("ignore:.*was called without a model")
 @pytest.mark.filterwarnings("ignore:.*there is no last checkpoint")
 @pytest.mark.filterwarnings("ignore:.*your dataloader is not resumable")

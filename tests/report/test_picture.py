@@ -8,7 +8,7 @@ import pytest
 from nnrs.errors import ConfigError, DataError, RunError
 from nnrs.experiments.store import Result, collect
 from nnrs.metrics.contrasts import t_interval
-from nnrs.report.picture import picture, write_picture
+from nnrs.report.picture import MARK, picture, write_picture
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,7 +73,10 @@ def test_a_file_of_ones_own_is_left_alone_and_a_picture_of_ours_is_made_anew(tmp
     for _ in range(2):
         write_picture(results, ours)
     drawn = ours.read_text()
-    assert drawn.startswith("<svg")
+    assert drawn.startswith(f"{MARK}<svg")
+    mine.write_text("<svg>" + " " * 2000 + MARK + "</svg>")  # quoted, far from where ours has it
+    with pytest.raises(RunError, match="is not overwritten"):
+        write_picture(results, mine)
     assert "&lt;b&gt;" in drawn
     assert "<b>" not in drawn
     (tmp_path / "folder.svg").mkdir()

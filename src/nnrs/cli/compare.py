@@ -31,7 +31,7 @@ SHOWN = {"bleu4|test": "BLEU-4", "self-bleu4|test": "self-BLEU-4"}
 def compare(
     out: OutOption,
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = "mle,ss,nnrs,ss-nnrs",
-    seeds: SeedsOption = "1-5",
+    seeds: SeedsOption = "1-8",
     metrics: Annotated[
         str | None,
         typer.Option(help="As `nnrs evaluate` names them. [default: perplexity, bleu, self-bleu, exposure]"),
@@ -50,7 +50,7 @@ def compare(
     **options: Any,
 ) -> None:
     """Train methods side by side, and say what is better than what, by how much and how sure. It may be nothing."""
-    from nnrs.cli.grid import carry_out, show_runs
+    from nnrs.cli.grid import carry_out
     from nnrs.experiments.compare import plan
     from nnrs.experiments.findings import findings, reach
     from nnrs.experiments.groups import grouped
@@ -64,9 +64,8 @@ def compare(
     made = plan(chosen, wanted, given_options(options), measured, command=this_command(), oracle=oracle)
     for sentence in reach(len(wanted), len(pairs_of(chosen))):
         note(sentence)
-    if dry_run:
-        return show_runs(made, out, records, device, "json" if json else "table")
-    carry_out(made, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray)
+    listed = ("json" if json else "table") if dry_run else None
+    carry_out(made, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray, listed=listed)
     results = collect(out)
     found, page = findings(results), write_page(out)
     if json:

@@ -15,6 +15,7 @@ from nnrs.cli.train_options import given_options
 if TYPE_CHECKING:
     from nnrs.experiments.subject import Request
     from nnrs.metrics.score import Score, SeedMean
+    from nnrs.run_directory import RunDirectory
 
 DRAWN = ("sentences", "prefix", "length", "seed")  # which text a run makes
 FEW = 3  # metrics that a remark names; of more it gives the number
@@ -98,8 +99,13 @@ def _request(given: dict[str, Any], run: Path) -> "Request":
 
 
 def _names(given: list[str] | None) -> tuple[str, ...]:
-    """Names that came one by one or with commas, each once."""
-    return tuple(names(",".join(given or [])))
+    """Names that came one by one or with commas, each once; none where the option was not given."""
+    from nnrs.errors import ConfigError
+
+    found = tuple(names(",".join(given or [])))
+    if given and not found:
+        raise ConfigError("an option that takes names was given an empty one. Leave it out for the usual.")
+    return found
 
 
 def _of_runs(paths: list[Path], given: dict[str, Any], device: str) -> "list[tuple[str, Score]]":
@@ -109,7 +115,7 @@ def _of_runs(paths: list[Path], given: dict[str, Any], device: str) -> "list[tup
     from nnrs.experiments.scoring import evaluate_run
     from nnrs.run_directory import RunDirectory
 
-    runs = [run.path for path in paths for run in RunDirectory.within(path) or [RunDirectory.open(path)]]
+    runs = [run.path for path in paths for run in _runs_at(path)]
     requests = [_request(given, run) for run in runs]  # refused, if any, before anything is measured
     shelf, place, scores = Shelf(), choose_device(device), []
     with Steps(len(runs)) as steps:
@@ -120,6 +126,15 @@ def _of_runs(paths: list[Path], given: dict[str, Any], device: str) -> "list[tup
             scores += [(str(run), score) for score in made]
             steps.done()
     return scores
+
+
+def _runs_at(path: Path) -> "list[RunDirectory]":
+    """The runs of a folder or of a grid's folder, or the one that a path is."""
+    from nnrs.grid_directory import GridDirectory
+    from nnrs.run_directory import RunDirectory
+
+    inside = RunDirectory.within(path) or RunDirectory.within(GridDirectory(path).runs_path)
+    return inside or [RunDirectory.open(path)]
 
 
 def _of_files(
@@ -186,7 +201,8 @@ def _print_table(scores: "list[tuple[str, Score]]", means: "list[SeedMean]", sev
     named = [(os.path.relpath(run, folder), *row) for (run, _), row in zip(scores, rows, strict=True)]
     for mean in means:
         first = mean.scores[0]
-        named.append((f"mean of {len(mean.scores)} seeds", _label(first), *mean.shown(), first.family.better))
+        name = f"{first.parts.get('policy', '')} mean of {len(mean.scores)} seeds".lstrip()
+        named.append((name, _label(first), *mean.shown(), first.family.better))
     print_table(f"{title}; runs in {folder}", ("run", *columns), named)
 
 

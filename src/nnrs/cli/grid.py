@@ -57,9 +57,8 @@ def grid(
 
     command = shlex.join(["nnrs", "grid", file.name, "--out", out.name])
     plan = read_plan(file, command)
-    if dry_run:
-        return show_runs(plan, out, records, device, "json" if json else "table")
-    carry_out(plan, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray)
+    listed = ("json" if json else "table") if dry_run else None
+    carry_out(plan, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray, listed=listed)
     results = collect(out)
     if json:
         print_json([result.record for result in results])
@@ -67,7 +66,7 @@ def grid(
         _report(results, plan.title, out)
 
 
-def show_runs(plan: "Plan", out: Path, records: list[Path] | None, device: str, format: str) -> None:
+def _list_runs(plan: "Plan", out: Path, records: list[Path] | None, device: str, format: str) -> None:
     """What would be run, on standard output: a table, csv or json."""
     from nnrs.experiments.outlook import outlook
     from nnrs.experiments.table import lines_csv
@@ -93,15 +92,25 @@ def carry_out(
     records: list[Path] | None = None,
     device: str,
     ray: str | None,
+    listed: str | None = None,
 ) -> None:
-    """Run a plan with its progress on standard error; returns only where every run is done."""
+    """Run a plan with its progress on standard error; returns only where every run is done.
+
+    With a format for a list of the runs, that is all it does.
+    """
     from nnrs.cli.interrupt import Interruptible
     from nnrs.errors import ConfigError
-    from nnrs.experiments.grid import run_grid
+    from nnrs.experiments.grid import check_sources, run_grid
+    from nnrs.experiments.prepare import choose_device
 
     for name, given in (("jobs", jobs), ("fleet", fleet)):
         if ray and given:
             raise ConfigError(f"--{name} is about this machine: leave it out with --ray.")
+    choose_device(device)
+    check_sources(plan, out)
+    if listed:
+        _list_runs(plan, out, records, device, listed)
+        raise typer.Exit
     if records:
         _take_over(plan, out, records, device)
     with Interruptible() as interruption, GridProgress() as shown:

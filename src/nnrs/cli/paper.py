@@ -54,7 +54,7 @@ def paper(
     **options: Any,
 ) -> None:
     """Run what is missing of a table, print it in the paper's layout, and write the page."""
-    from nnrs.cli.grid import carry_out, show_runs
+    from nnrs.cli.grid import carry_out
     from nnrs.errors import ConfigError
     from nnrs.experiments.findings import findings
     from nnrs.experiments.options import parse_seeds
@@ -79,9 +79,8 @@ def paper(
             "neighbors come from the training text; for the paper's, name a file of GoogleNews with --vectors"
         )
     made = plan(what, corpora, wanted, parse_seeds(seeds), command=this_command(), pilot=pilot)
-    if dry_run:
-        return show_runs(made, out, records, device, format)
-    carry_out(made, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray)
+    listed = format if dry_run else None
+    carry_out(made, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray, listed=listed)
     results = collect(out)
     _print(what, results, format, out)
     if what != "figures" and format == "table":

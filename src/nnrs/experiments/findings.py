@@ -138,7 +138,7 @@ def _measured(item: Contrast) -> str:
 def reach(seeds: int, contrasts: int) -> list[str]:
     """What so many seeds can show at best, as a sentence; none where that is enough."""
     if seeds == 1:
-        return ["One seed decides nothing: seeds of one method differ, too. Use several (--seeds 1-5)."]
+        return ["One seed decides nothing: seeds of one method differ, too. Use several (--seeds 1-8)."]
     if smallest_p(seeds) * contrasts < ALPHA:
         return []
     return [

@@ -15,13 +15,16 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from nnrs.errors import RunError
+from nnrs.corpus import is_built_in
+from nnrs.errors import DataError, RunError
+from nnrs.experiments.explorer import FORMAT as EXPLORER_FORMAT
 from nnrs.experiments.explorer import make_explorer
 from nnrs.experiments.plan import Cell, Plan
 from nnrs.experiments.prepare import choose_device
 from nnrs.experiments.processes import Workers
 from nnrs.experiments.subject import Request
 from nnrs.experiments.work import News, is_done
+from nnrs.files import read_json
 from nnrs.grid_directory import GridDirectory
 from nnrs.policies.methods import METHODS
 from nnrs.run_directory import RunDirectory
@@ -75,6 +78,18 @@ def look_at(plan: Plan, out: Path | str) -> "Board":
     return Board(grid, _continued(plan, grid)[1])
 
 
+def check_sources(plan: Plan, out: Path | str) -> None:
+    """Refuse a plan before anything is trained where a text or a file of vectors of a run to come is not there."""
+    left = [cell.config for cell in look_at(plan, out).left]
+    texts = {config.data.source for config in left if not is_built_in(config.data.source)}
+    vectors = {config.vectors.source for config in left} - {"corpus"}
+    for path in sorted(texts | vectors):
+        if not Path(path).exists():
+            raise DataError(
+                f"no such file or folder: {path}. Check the path; files are looked for from here."
+            )
+
+
 def _continued(plan: Plan, grid: GridDirectory) -> tuple[Plan | None, Plan]:
     """The plan that a folder holds, and this one as it continues it."""
     stored = grid.plan()
@@ -116,8 +131,9 @@ def run_grid(
 
 
 def ensure_explorer(grid: GridDirectory, plan: Plan) -> None:
-    """Write explorer.json where there is none, from the finished run whose neighbors are most worth exploring."""
-    if grid.explorer_path.exists():
+    """Write explorer.json where none of this version is, from the finished run whose neighbors are most worth it."""
+    path = grid.explorer_path
+    if path.exists() and read_json(path).get("format") == EXPLORER_FORMAT:
         return
     near = [
         cell for cell in plan.cells if METHODS[cell.config.policy.method].rules

@@ -94,11 +94,18 @@ class Plan:
 
         Refused where something of the earlier plan is missing, or would be measured in another way.
         """
-        for name in ("kind", "request"):
-            if getattr(self, name) != getattr(before, name):
-                raise ConfigError(
-                    f"the folder holds a plan with another {name} ('{before.title}'). Choose another --out."
-                )
+        if self.kind != before.kind:
+            raise ConfigError(
+                f"the folder holds '{before.title}', made as {before.kind} and not as {self.kind}. "
+                "Choose another --out."
+            )
+        asked, known = asdict(self.request), asdict(before.request)
+        apart = [name for name in asked if asked[name] != known[name]]
+        if apart:
+            raise ConfigError(
+                f"the folder holds runs that are measured with other {' and '.join(apart)}. "
+                "Ask for the same, or choose another --out."
+            )
         ours, theirs = ({cell.config: cell for cell in plan.cells} for plan in (self, before))
         gone = [cell.name for config, cell in theirs.items() if config not in ours]
         if gone:

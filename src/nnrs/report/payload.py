@@ -96,9 +96,8 @@ def _command(group: Shown) -> str:
     """The command that trains all of the group's seeds."""
     command, seeds = str(group.first["command"]), f"--seed {group.seeds[0]}"
     if len(group.seeds) > 1:
-        command = command.removesuffix(
-            f"_seed-{group.seeds[0]}"
-        )  # one folder for all, which has one for each
+        # One folder for all, which has one for each.
+        command = command.removesuffix(f"_seed-{group.seeds[0]}")
         seeds = f"--seeds {','.join(map(str, group.seeds))}"
     found, times = re.subn(r"--seed \d+", seeds, command)
     return found if times else f"{found} {seeds}"

@@ -26,7 +26,7 @@ def write_picture(results: Sequence[Result], out: Path) -> None:
         import vl_convert
     except ImportError:
         raise ConfigError("the picture needs vl-convert: pip install 'nnrs[report]'.") from None
-    write_text(out, vl_convert.vegalite_to_svg(picture(results)) + MARK + "\n")
+    write_text(out, MARK + vl_convert.vegalite_to_svg(picture(results)) + "\n")
 
 
 def check_drawable(out: Path) -> None:
