@@ -154,6 +154,7 @@ def test_the_runs_of_its_folder_can_be_measured_by_its_name(nnrs_each, compared)
     assert json.loads(told["grid"].stdout)[0]["run"] == str(out / "runs" / "mle_seed-1")
     assert told["grid"].stdout == told["runs"].stdout
     assert (told["nothing"].returncode, told["nothing"].stdout) == (2, "")
+    assert told["nothing"].stderr.startswith("error: --metrics names nothing: give at least one name")
 
 
 def test_a_text_too_short_to_continue_is_compared_by_perplexity_alone(nnrs, tiny, tmp_path):

@@ -5,7 +5,9 @@ import sys
 from importlib.util import find_spec
 
 import pytest
+import typer
 
+from nnrs.cli.grid import carry_out
 from nnrs.errors import ConfigError, RunError
 from nnrs.experiments import on_ray
 from nnrs.experiments.grid import run_grid
@@ -31,6 +33,12 @@ def results_of(out):
     return {
         name: {key: part for key, part in record.items() if key != "timing"} for name, record in found.items()
     }
+
+
+def test_a_cluster_may_have_a_device_that_this_machine_lacks(plan, tmp_path):
+    with pytest.raises(typer.Exit) as ended:
+        carry_out(plan, tmp_path / "out", jobs=None, device="cuda:77", ray="auto", listed="json")
+    assert ended.value.exit_code == 0
 
 
 def test_without_ray_the_option_says_what_to_install(plan, tmp_path, monkeypatch):

@@ -67,7 +67,9 @@ def evaluate(
     """Scores of a run's best model, with what produced them; kept in the run directory as well."""
     _check(context.params)
     if text:
-        _print([("", score) for score in _of_files(text, references, vectors, _names(metrics))], json)
+        _print(
+            [("", score) for score in _of_files(text, references, vectors, _names("metrics", metrics))], json
+        )
     else:
         _print(_of_runs(runs or [], context.params, device), json)
 
@@ -91,20 +93,20 @@ def _request(given: dict[str, Any], run: Path) -> "Request":
 
     same = {name: given[name] for name in (*DRAWN, "data", "vectors", "oracle")}
     return Request(
-        metrics=_names(given["metrics"]) or ("perplexity",),
-        splits=_names(given["split"]) or ("test",),
-        decodings=_names(given["decode"]) or (usual_decoding(run),),
+        metrics=_names("metrics", given["metrics"]) or ("perplexity",),
+        splits=_names("split", given["split"]) or ("test",),
+        decodings=_names("decode", given["decode"]) or (usual_decoding(run),),
         **given_options(same),
     )
 
 
-def _names(given: list[str] | None) -> tuple[str, ...]:
+def _names(option: str, given: list[str] | None) -> tuple[str, ...]:
     """Names that came one by one or with commas, each once; none where the option was not given."""
     from nnrs.errors import ConfigError
 
     found = tuple(names(",".join(given or [])))
     if given and not found:
-        raise ConfigError("an option that takes names was given an empty one. Leave it out for the usual.")
+        raise ConfigError(f"--{option} names nothing: give at least one name, or leave it out for the usual.")
     return found
 
 

@@ -106,7 +106,8 @@ def carry_out(
     for name, given in (("jobs", jobs), ("fleet", fleet)):
         if ray and given:
             raise ConfigError(f"--{name} is about this machine: leave it out with --ray.")
-    choose_device(device)
+    if not ray:  # whose machines may have others
+        choose_device(device)
     check_sources(plan, out)
     if listed:
         _list_runs(plan, out, records, device, listed)
