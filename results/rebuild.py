@@ -15,6 +15,7 @@ from nnrs.experiments.markdown import as_markdown
 from nnrs.experiments.replication import Printed, table1, table1_lines
 from nnrs.experiments.store import Result, collect
 from nnrs.experiments.table import lines_csv, results_csv
+from nnrs.experiments.text_tables import text_lines, text_table
 from nnrs.files import write_text
 from nnrs.report.page import write_report
 from nnrs.report.picture import write_picture
@@ -25,6 +26,7 @@ PAGES = {
     "ptb-contrasts": "The contrasts named in advance, PTB, nine seeds",
     "ptb-table1": "Table 1 on PTB: perplexity by configuration and schedule",
     "ptb-methods": "Eight methods on PTB, three seeds",
+    "ptb-table2": "Tables 2 and 3 on PTB: what three kinds of model write",
     "multi30k": "Multi30k, German to English, three seeds",
 }
 STUDIES = (
@@ -32,12 +34,14 @@ STUDIES = (
     "multi30k-dropout",
     "ptb-equal-dose",
     "ptb-large",
+    "ptb-large-seeds",
     "ptb-large-weights",
     "synthetic",
     "synthetic-dose",
     "synthetic-scarce",
     "wikitext-2-large",
 )
+TEXT_TABLES = ("table2", "table3")  # of the same runs
 PICTURED = "ptb-contrasts"  # the study that the README shows
 
 
@@ -47,13 +51,14 @@ def records(study: str) -> list[Result]:
 
 
 def table_csv(results: Sequence[Result]) -> str:
-    """The paper's Table 1 with ours beside it, where a study is that, else a row for each run."""
-    return lines_csv(table1_lines(results)) or results_csv(results)
+    """The paper's tables with ours beside them, where a study is one of them, else a row for each run."""
+    texts = [line for table in TEXT_TABLES for line in text_lines(table, results)]
+    return lines_csv(table1_lines(results)) or lines_csv(texts) or results_csv(results)
 
 
 def table_markdown(results: Sequence[Result]) -> str:
     """The same as the documents show it."""
-    printed = table1(results)
+    printed = table1(results) or [table for name in TEXT_TABLES for table in text_table(name, results)]
     return "\n".join(map(_pipes, printed)) if printed else as_markdown(results)
 
 

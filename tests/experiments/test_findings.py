@@ -45,6 +45,8 @@ def result(method: str, seed: int, nats: float, **more: object) -> Result:
             "valid_perplexity": math.exp(more.get("valid", nats + 0.05)),
             "test_perplexity": math.exp(nats),
             "scores": scores,
+            "epochs": [{"valid_perplexity": value} for value in more.get("curve", [200.0, 100.0])],
+            "best_epoch": 1,
         }
     )
 
@@ -98,6 +100,21 @@ def test_no_difference_is_an_answer():
 def test_of_one_seed_it_is_said_that_it_cannot_tell():
     found = findings([*series("mle", 0.0, 1), *series("nnrs", 0.2, 1)])
     assert found.sentences[1].startswith("One seed cannot tell nnrs from mle: test perplexity ")
+
+
+def test_training_that_came_apart_is_told_with_its_seeds_even_where_nothing_is_compared():
+    held, apart = [200.0, 100.0, 200.0], [200.0, 100.0, 201.0]
+    runs = [
+        *(result("mle", seed, 4.0, curve=apart if seed > 1 else held) for seed in (1, 2, 3)),
+        *(result("nnrs", seed, 4.1, curve=apart if seed == 3 else held) for seed in (1, 2, 3)),
+        *(result("ss", seed, 4.1, curve=held) for seed in (1, 2, 3)),
+    ]
+    [told] = [sentence for sentence in findings(runs).sentences if "came apart" in sentence]
+    assert told.startswith("mle (seeds 2, 3), nnrs (seed 3) came apart in training: after the best epoch,")
+    assert not any("came apart" in sentence for sentence in findings([*runs[:1], *runs[6:]]).sentences)
+    warning, nothing = findings(runs[:2]).sentences
+    assert warning.startswith("mle (seed 2) came apart in training: ")
+    assert nothing == NOTHING
 
 
 def test_a_method_that_harms_is_called_worse():

@@ -280,3 +280,10 @@ def test_scores_of_other_sentences_stand_in_a_table_of_their_own():
     assert bleus["ptb, sample, n:5"][5].startswith("- / -")
     assert bleus["ptb, sample, n:9"][5].startswith("7.00 / 6.00")
     assert not any(line["best"] for line in text_lines("table3", given) if line["our_metric"] == "bleu4")
+
+
+def test_a_grid_over_models_is_no_table_of_the_paper():
+    given = with_scores("NNRS", "lstm", 7.0)
+    del given.labels["row"]
+    assert text_lines("table2", [given]) == []
+    assert text_table("table3", [given]) == []

@@ -40,12 +40,14 @@ def findings(results: Iterable[Result]) -> Findings:
     settings = settings_of_groups(grouped(results))
     pairs = [(setting, ours, theirs) for setting in settings for ours, theirs in setting.pairs()]
     pairs = [pair for pair in pairs if set(pair[1].seeds) & set(pair[2].seeds)]
+    warnings = [warning for setting in settings for warning in _warnings(setting)]
     if not pairs:
-        return Findings(sentences=[NOTHING])
+        return Findings(sentences=[*warnings, NOTHING])
     contrasts = corrected([_on_perplexity(*pair) for pair in pairs])
     others = corrected([made for pair in pairs for made in _on_other_metrics(*pair)])
     groups = [(ours, theirs) for _, ours, theirs in pairs]
     sentences = reach(max(len(item.seeds) for item in contrasts), len(contrasts))  # before what it is said of
+    sentences += warnings
     sentences += [f"{_on(setting.name)}{choice}" for setting in settings for choice in setting.choices()]
     sentences += [_sentence(item, *pair) for item, pair in zip(contrasts, groups, strict=True)]
     return Findings(sentences=sentences + _of_others(others), contrasts=contrasts, others=others)
@@ -206,6 +208,23 @@ def _step(key: str) -> int:
 
 def _logs(values: dict[int, float]) -> dict[int, float]:
     return {seed: math.log(value) for seed, value in values.items()}
+
+
+def _warnings(setting: Setting) -> list[str]:
+    """Of what training came apart, in one sentence; none where it held."""
+    apart = []
+    for group in setting.groups:
+        seeds = sorted(result.seed for result in group.results if result.came_apart)
+        if seeds:
+            apart.append(
+                f"{setting.called(group)} (seed{'s'[: len(seeds) - 1]} {', '.join(map(str, seeds))})"
+            )
+    if not apart:
+        return []
+    return [
+        f"{_on(setting.name)}{', '.join(apart)} came apart in training: after the best epoch, which is scored, "
+        "validation was worse than after the first. A lower learning rate may hold it."
+    ]
 
 
 def _on(setting: str) -> str:

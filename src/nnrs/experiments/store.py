@@ -110,6 +110,12 @@ class Result:
         return epochs
 
     @property
+    def came_apart(self) -> bool:
+        """Whether training lost all it had: an epoch after the best is worse on validation than the first."""
+        valid = [float(epoch["valid_perplexity"]) for epoch in self.epochs]
+        return any(later > valid[0] for later in valid[int(self.record["best_epoch"]) + 1 :])
+
+    @property
     def scores(self) -> list[Json]:
         """Every score of the run's best model, with its signature."""
         scores: list[Json] = self.record["scores"]

@@ -89,7 +89,7 @@ def text_lines(table: str, results: Sequence[Result]) -> list[dict[str, Any]]:
 
 def text_entries(table: str, results: Sequence[Result]) -> list[TextEntry]:
     """What the table is made of, the best of each line marked."""
-    groups = [group for group in grouped(results) if "model" in group.labels]
+    groups = [group for group in grouped(results) if {"row", "model"} <= group.labels.keys()]
     hows: dict[str, dict[str, None]] = {}
     for group in groups:
         hows.setdefault(group.place, {}).update(dict.fromkeys(_hows(group, table)))
