@@ -77,10 +77,10 @@ class Running:
         return int((self._folder / name).read_text())
 
 
-@pytest.fixture(scope="session")
-def start(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """`start(...)` starts one command, in a process that need not import torch; several threads may ask."""
-    folders, asking = tmp_path_factory.mktemp("commands"), threading.Lock()
+@contextlib.contextmanager
+def standing_by(environment: dict[str, str], folders: Path) -> Iterator[Start]:
+    """What starts commands in an environment, in processes that need not import torch; several threads may ask."""
+    asking = threading.Lock()
     program = [sys.executable, str(Path(__file__).with_name("standby.py"))]
     standby = subprocess.Popen(program, env=environment, stdin=subprocess.PIPE, text=True)
 
@@ -93,6 +93,27 @@ def start(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
 
     yield ask
     standby.communicate()
+
+
+@pytest.fixture(scope="session")
+def start(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """`start(...)` starts one command."""
+    with standing_by(environment, tmp_path_factory.mktemp("commands")) as ask:
+        yield ask
+
+
+@pytest.fixture(scope="session")
+def nnrs_without_metrics(
+    environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Command]:
+    """`nnrs_without_metrics(...)` runs one command where the extra `metrics` is not installed."""
+    folder = tmp_path_factory.mktemp("bare")
+    (folder / "sitecustomize.py").write_text(
+        'import sys\nsys.modules["ot"] = sys.modules["sacrebleu"] = None\n'
+    )
+    path = os.pathsep.join([str(folder), *filter(None, [environment.get("PYTHONPATH")])])
+    with standing_by({**environment, "PYTHONPATH": path}, folder) as ask:
+        yield lambda *words: ask(*words).wait()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from random import Random
 
@@ -73,6 +74,15 @@ def test_it_learns_to_translate_words_in_another_order(learned):
     assert named.items() <= parts.items()
     assert parts["sacrebleu"].startswith("2.")
     assert beam.parts["decode"] == "beam5-penalty1"
+
+
+def test_without_sacrebleu_all_leaves_bleu_out_and_says_so(learned, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    run, notes = shutil.copytree(learned, tmp_path / "run"), []
+    request = Request(metrics=("all",), decodings=("greedy",))
+    assert [score.metric for score in evaluate_run(run, CPU, request, notes.append)] == ["ppl"]
+    reason = "the package sacrebleu is not installed (pip install 'nnrs[metrics]')"
+    assert notes == [f"{run}: bleu left out, for {reason}"]
 
 
 def test_bleu_is_sacrebleus_of_what_was_made_and_of_the_text_as_it_stands(learned, digits):

@@ -113,12 +113,16 @@ def _names(option: str, given: list[str] | None) -> tuple[str, ...]:
 def _of_runs(paths: list[Path], given: dict[str, Any], device: str) -> "list[tuple[str, Score]]":
     """Each run's scores, beside its name; a folder stands for the runs in it."""
     from nnrs.cli.steps import Steps
+    from nnrs.experiments.load import config_of
     from nnrs.experiments.prepare import Shelf, choose_device
-    from nnrs.experiments.scoring import evaluate_run
+    from nnrs.experiments.scoring import evaluate_run, missing_package
     from nnrs.run_directory import RunDirectory
 
     runs = [run.path for path in paths for run in _runs_at(path)]
     requests = [_request(given, run) for run in runs]  # refused, if any, before anything is measured
+    for run, request in zip(runs, requests, strict=True):
+        if package := missing_package(request.metrics, config_of(RunDirectory.open(run)).data.task):
+            raise package.error()
     shelf, place, scores = Shelf(), choose_device(device), []
     with Steps(len(runs)) as steps:
         for run, request in zip(runs, requests, strict=True):
@@ -144,6 +148,8 @@ def _of_files(
 ) -> "list[Score]":
     """The text metrics of files: those asked for, else all that there are the means for."""
     from nnrs.errors import DataError
+    from nnrs.experiments.config import LANGUAGE_MODEL
+    from nnrs.experiments.scoring import missing_package
     from nnrs.experiments.text_scores import TEXT_METRICS, TooLittleTextError, texts_of_files
     from nnrs.registry import look_up
 
@@ -154,6 +160,8 @@ def _of_files(
     ]
     chosen = possible if metrics in ((), ("all",)) else metrics
     scorers = {name: look_up(TEXT_METRICS, name, "metric of text") for name in chosen}
+    if package := missing_package(chosen, LANGUAGE_MODEL):
+        raise package.error()
     texts, scores = texts_of_files(text, references, vectors), []
     for name, scorer in scorers.items():
         try:

@@ -68,7 +68,7 @@ def grid(
 
 def _list_runs(plan: "Plan", out: Path, records: list[Path] | None, device: str, format: str) -> None:
     """What would be run, on standard output: a table, csv or json."""
-    from nnrs.experiments.outlook import outlook
+    from nnrs.experiments.outlook import TO_RUN, outlook
     from nnrs.experiments.table import lines_csv
 
     lines = outlook(plan, out, records or [], device)
@@ -77,7 +77,7 @@ def _list_runs(plan: "Plan", out: Path, records: list[Path] | None, device: str,
         print_table(plan.title, ("run", "state", "epochs"), rows)
     else:
         print_json(lines) if format == "json" else typer.echo(lines_csv(lines), nl=False)
-    to_train = [line["epochs"] - line["trained"] for line in lines if line["state"] in ("begun", "new")]
+    to_train = [line["epochs"] - line["trained"] for line in lines if line["state"] in TO_RUN]
     note(
         f"{len(lines)} runs, {len(to_train)} of them to be run, {sum(to_train):,} epochs. Nothing was changed."
     )
@@ -101,14 +101,16 @@ def carry_out(
     from nnrs.cli.interrupt import Interruptible
     from nnrs.errors import ConfigError
     from nnrs.experiments.grid import check_sources, run_grid
+    from nnrs.experiments.outlook import check_packages
     from nnrs.experiments.prepare import choose_device
 
     for name, given in (("jobs", jobs), ("fleet", fleet)):
         if ray and given:
             raise ConfigError(f"--{name} is about this machine: leave it out with --ray.")
-    if not ray:  # whose machines may have others
-        choose_device(device)
     check_sources(plan, out)
+    if not ray:  # whose machines may have other devices, and other packages
+        choose_device(device)
+        check_packages(plan, out, records or [], device)
     if listed:
         _list_runs(plan, out, records, device, listed)
         raise typer.Exit

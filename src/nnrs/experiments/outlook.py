@@ -1,26 +1,47 @@
 """What a plan would run in a folder, and what of it is there: a look that changes nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nnrs.experiments.grid import look_at
-from nnrs.experiments.plan import Plan
+from nnrs.experiments.grid import Board, look_at
+from nnrs.experiments.plan import Cell, Plan
 from nnrs.experiments.records import matching_records
+from nnrs.experiments.scoring import missing_package
 from nnrs.run_directory import Json
+
+TO_RUN = ("begun", "new")  # the states of what is to be trained or measured yet
 
 
 def outlook(plan: Plan, out: Path | str, sources: Sequence[Path | str], device: str) -> list[Json]:
     """A line for each run: its name, whether it is done, in the records, begun or new, and its epochs."""
     board = look_at(plan, out)
-    found = matching_records(plan, sources, device) if sources else {}
     lines = []
-    for cell in board.plan.cells:
-        epochs, trained = cell.config.training.epochs, board.trained(cell.name)
-        if cell.name in board.done:
-            state, trained = "done", epochs
-        elif board.grid.run_path(cell.name).exists():
-            state = "begun"
-        else:
-            state = "in the records" if cell.config in found else "new"
+    for cell, state in _states(board, sources, device):
+        epochs = cell.config.training.epochs
+        trained = epochs if state == "done" else board.trained(cell.name)
         lines.append({"run": cell.name, "state": state, "trained": trained, "epochs": epochs})
     return lines
+
+
+def check_packages(plan: Plan, out: Path | str, sources: Sequence[Path | str], device: str) -> None:
+    """Refuse a plan before anything is trained where a package that a run to come is measured with is not there."""
+    tasks = {cell.config.data.task for cell in plan.cells}
+    missing = {task: missing_package(plan.request.metrics, task) for task in tasks}
+    if not any(missing.values()):
+        return  # and the records are not read twice
+    for cell, state in _states(look_at(plan, out), sources, device):
+        package = missing[cell.config.data.task]
+        if package and state in TO_RUN:
+            raise package.error()
+
+
+def _states(board: Board, sources: Sequence[Path | str], device: str) -> Iterator[tuple[Cell, str]]:
+    """Each run, and whether it is done, in the records, begun or new."""
+    found = matching_records(board.plan, sources, device) if sources else {}
+    for cell in board.plan.cells:
+        if cell.name in board.done:
+            yield cell, "done"
+        elif board.grid.run_path(cell.name).exists():
+            yield cell, "begun"
+        else:
+            yield cell, "in the records" if cell.config in found else "new"

@@ -1,6 +1,6 @@
 """A run directory becomes scores: the metrics by name, what each asks of a run, and how it signs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache, partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from nnrs.experiments.prepare import Shelf
 from nnrs.experiments.subject import Request, Subject
 from nnrs.experiments.text_scores import TEXT_METRICS, Texts, TooLittleTextError
 from nnrs.experiments.translations import TRANSLATION_METRICS, check_request
+from nnrs.metrics.packages import PACKAGES, POT, TRANSLATION_PACKAGES, Package
 from nnrs.metrics.score import Score
 from nnrs.registry import look_up
 
@@ -58,6 +59,16 @@ def metrics_of(subject: Subject) -> "Metrics":
     return TRANSLATION_METRICS
 
 
+def missing_package(metrics: Collection[str], task: str) -> Package | None:
+    """One that is not installed and that metrics asked for by name need; `all` does without what is not there."""
+    needed = {} if "all" in metrics else _packages_of(task)
+    return next((needed[name] for name in metrics if name in needed and needed[name].lack), None)
+
+
+def _packages_of(task: str) -> dict[str, Package]:
+    return TRANSLATION_PACKAGES if task == TRANSLATE else PACKAGES
+
+
 def _chosen(subject: Subject, known: "Metrics") -> list[str]:
     """The metrics asked for; `all` are those that the run has the means for."""
     names = subject.request.metrics
@@ -68,9 +79,12 @@ def _chosen(subject: Subject, known: "Metrics") -> list[str]:
             raise ConfigError(f"{subject.directory.path} is a translation: it has {here}, but no {name}.")
     if "all" not in names:
         return list(names)
-    missing: dict[str, str] = {}
-    if "wmd" in known and subject.no_distances:
-        missing |= dict.fromkeys(("wmd", "self-wmd"), subject.no_distances)
+    needed = _packages_of(subject.config.data.task)
+    missing = {
+        name: reason
+        for name, package in needed.items()
+        if (reason := subject.no_distances if package is POT else package.lack)
+    }
     if "exposure" in known and not followed(subject.request):
         missing["exposure"] = "no decoding follows the model's own history (--decode)"
     for name, reason in missing.items():

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from nnrs.experiments.load import LoadedRun, config_of, load
 from nnrs.experiments.prepare import Shelf, vectors_for
 from nnrs.experiments.text import Text
 from nnrs.experiments.text_scores import WordSpace
+from nnrs.metrics.packages import POT
 from nnrs.metrics.wmd import WordVectors
 from nnrs.neighbors.cache import fingerprint_of
 from nnrs.registry import look_up
@@ -130,8 +130,7 @@ class Subject:
         """Why words have no distances here; None where they have."""
         if not self.vectors_source:
             return "the run has no word vectors (--vectors)"
-        missing = find_spec("ot") is None
-        return "the package POT is not installed (pip install 'nnrs[metrics]')" if missing else None
+        return POT.lack
 
     @cached_property
     def vectors(self) -> Embeddings:

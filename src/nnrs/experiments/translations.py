@@ -20,6 +20,7 @@ from nnrs.experiments.subject import TEACHER_FORCED, Request, Subject
 from nnrs.experiments.text import ParallelText
 from nnrs.experiments.text_scores import Interval, corpus_interval
 from nnrs.metrics.bleu import Overlap
+from nnrs.metrics.packages import SACREBLEU
 from nnrs.metrics.score import Score
 from nnrs.metrics.significance import bootstrap_interval
 from nnrs.models import Translator
@@ -75,9 +76,7 @@ def sacrebleu_metric() -> "BLEU":
     try:
         from sacrebleu.metrics.bleu import BLEU
     except ImportError:
-        raise ConfigError(
-            "bleu of a translation needs sacrebleu, which is not installed: pip install 'nnrs[metrics]'."
-        ) from None
+        raise SACREBLEU.error() from None
     return BLEU(tokenize="none", force=True)
 
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
-from nnrs.errors import ConfigError, DataError
+from nnrs.errors import DataError
+from nnrs.metrics.packages import POT
 
 Solver = Callable[..., tuple[Any, ...]]  # POT's emd_c: weights, weights, costs, most pivots, threads
 PIVOTS = 10_000_000  # never reached: 35 different words a side need about 200, 1,000 about 14,000
@@ -167,9 +168,7 @@ def _solver() -> Solver:
     try:
         from ot.lp.emd_wrap import emd_c
     except ImportError:
-        raise ConfigError(
-            "word mover's distance needs the package POT. Install it with: pip install 'nnrs[metrics]'"
-        ) from None
+        raise POT.error() from None
     solver: Solver = emd_c
     return solver
 
