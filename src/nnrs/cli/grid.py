@@ -1,6 +1,8 @@
 """`nnrs grid`: many runs from one file, which may be killed and started again at any time."""
 
 import shlex
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +40,7 @@ DryRunOption = Annotated[
 RayOption = Annotated[
     str | None, typer.Option(metavar="ADDRESS|auto", help="Run on a Ray cluster that shares --out.")
 ]
+QUIET = 60.0  # seconds between two lines of a log, where no run ends
 
 
 def grid(
@@ -160,9 +163,9 @@ def _explain(outcome: "GridOutcome", out: Path) -> None:
 
 
 class GridProgress:
-    """A bar on a terminal; elsewhere a line whenever a run ends."""
+    """A bar on a terminal; elsewhere a line whenever a run ends, and one a minute while epochs do."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
@@ -172,7 +175,8 @@ class GridProgress:
             *columns, console=self._console, transient=True, disable=not self._console.is_terminal
         )
         self._task = self._bar.add_task("", left="")
-        self._ended = -1
+        self._clock = clock
+        self._ended, self._epochs, self._told = -1, 0, 0.0  # what the last line said, and when
 
     def __enter__(self) -> "GridProgress":
         self._bar.start()
@@ -188,10 +192,11 @@ class GridProgress:
         self._bar.update(
             self._task, description=line, total=progress.all_epochs, completed=progress.epochs, left=left
         )
-        ended = progress.done + progress.failed
-        if ended != self._ended and not self._console.is_terminal:
+        ended, now = progress.done + progress.failed, self._clock()
+        goes_on = progress.epochs != self._epochs and now - self._told >= QUIET
+        if (ended != self._ended or goes_on) and not self._console.is_terminal:
             note(f"{line}, {left}" if left else line)
-        self._ended = ended
+            self._ended, self._epochs, self._told = ended, progress.epochs, now
 
 
 def progress_line(progress: "Progress") -> str:
