@@ -111,8 +111,9 @@ def test_a_new_run_holds_its_config_and_the_format(run):
 def test_an_existing_run_or_file_is_never_overwritten(run, tmp_path):
     before = (run.path / "config.json").read_bytes()
     (tmp_path / "file").write_text("mine")
-    for path in (run.path, tmp_path / "file"):
-        with pytest.raises(RunError, match="exists already and is not overwritten"):
+    taken = {run.path: "exists already and is not overwritten", tmp_path / "file": "is a file, and a folder"}
+    for path, said in taken.items():
+        with pytest.raises(RunError, match=said):
             RunDirectory.create(path, {"seed": 4})
     assert (run.path / "config.json").read_bytes() == before
     assert (tmp_path / "file").read_text() == "mine"

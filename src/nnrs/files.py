@@ -101,6 +101,13 @@ def check_replaceable(path: Path, mark: str, kind: str) -> None:
             )
 
 
+def refuse_file(path: Path) -> None:
+    """An error where a file stands in the place of a folder."""
+    with explained(path, "read"):
+        if path.exists() and not path.is_dir():
+            raise RunError(f"{path} is a file, and a folder is expected. Choose another --out.")
+
+
 def _beginning(path: Path) -> str:
     with path.open(encoding="utf-8", errors="replace") as file:
         return file.read(BEGINNING)

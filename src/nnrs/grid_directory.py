@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nnrs.errors import RunError
-from nnrs.files import explained, locked, read_json, write_json
+from nnrs.files import explained, locked, read_json, refuse_file, write_json
 from nnrs.run_directory import Json
 
 
@@ -85,15 +85,16 @@ class GridDirectory:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """The folder, made where it is not there, for this process alone while the context lasts; of a grid alone."""
+        self.refuse_others()  # before anything is left in it
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        self.refuse_others()  # before anything is left in it
         with locked(self.path / ".lock"):
             self.refuse_others()
             yield
 
     def refuse_others(self) -> None:
-        """An error where the folder is there and holds something else than a grid."""
+        """An error where the folder is a file, or is there and holds something else than a grid."""
+        refuse_file(self.path)
         with explained(self.path, "read"):
             inside = self.path.iterdir() if self.path.exists() else ()
             others = [path.name for path in inside if not path.name.startswith(".")]

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from nnrs.checkpoints import FORMAT, Checkpoints
 from nnrs.errors import RunError
-from nnrs.files import UMASK, explained, locked, read_json, write_atomically, write_json, write_text
+from nnrs.files import (
+    UMASK,
+    explained,
+    locked,
+    read_json,
+    refuse_file,
+    write_atomically,
+    write_json,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,8 +71,9 @@ class RunDirectory(Checkpoints):
 
     def check_free(self) -> None:
         """Refuse a path that something stands at already, an empty folder apart."""
+        refuse_file(self.path)
         with explained(self.path):
-            taken = self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir()))
+            taken = self.path.exists() and any(self.path.iterdir())
         if taken:
             raise RunError(
                 f"{self.path} exists already and is not overwritten. Choose another --out, or continue a run with "
@@ -75,7 +85,8 @@ class RunDirectory(Checkpoints):
         """An existing run directory of a format this version can read."""
         run = cls(path)
         if not run.is_run:
-            there = "it has no config.json" if run.path.exists() else "it does not exist"
+            there = "it has no config.json" if run.path.is_dir() else "it is a file"
+            there = there if run.path.exists() else "it does not exist"
             raise RunError(f"{run.path} is not a run directory: {there}. Was it made by `nnrs train`?")
         found = run.config().get("format")
         if not isinstance(found, int) or found > FORMAT:

@@ -33,6 +33,39 @@ def test_a_name_that_is_too_long_is_told_in_one_line(nnrs_each, tmp_path):
         assert outcome.stderr.count("\n") == 1, name
 
 
+def test_a_file_in_the_place_of_a_folder_is_told_to_be_one_and_left_as_it_is(nnrs_each, text, tmp_path):
+    (tmp_path / "grid.toml").write_text('method = "mle"\n')
+    file = tmp_path / "mine.txt"
+    file.write_text("mine")
+    commands = {
+        "train": ["train", "--data", text],
+        "seeds": ["train", "--data", text, "--seeds", "1-2"],
+        "translate": ["train", "--task", "translate", "--data", tmp_path],
+        "grid": ["grid", tmp_path / "grid.toml"],
+        "dry run": ["grid", tmp_path / "grid.toml", "--dry-run"],
+        "compare": ["compare", "--data", text],
+        "paper": ["paper", "table1", "--pilot"],
+        "demo": ["demo", "--data", text],
+    }
+    done = nnrs_each({name: [*words, "--out", file] for name, words in commands.items()})
+    for name, outcome in done.items():
+        assert (outcome.returncode, outcome.stdout) == (2, ""), name
+        said = f"error: {file} is a file, and a folder is expected. Choose another --out.\n"
+        assert outcome.stderr.endswith(said), outcome.stderr
+        assert outcome.stderr.count("error: ") == 1, name
+    assert file.read_text() == "mine"
+
+
+def test_a_file_cannot_be_resumed_or_measured(nnrs_each, tmp_path):
+    file = tmp_path / "mine.txt"
+    file.write_text("mine")
+    done = nnrs_each({"resume": ["train", "--resume", "--out", file], "evaluate": ["evaluate", file]})
+    for name, outcome in done.items():
+        assert outcome.returncode == 2, name
+        assert outcome.stderr.startswith(f"error: {file} is not a run directory: it is a file."), name
+        assert outcome.stderr.count("\n") == 1, name
+
+
 def test_a_file_in_the_place_of_the_figures_is_refused_before_anything_is_trained(nnrs, tmp_path):
     grid = GridDirectory(tmp_path)
     grid.write_plan({})
