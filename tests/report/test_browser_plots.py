@@ -6,7 +6,7 @@ import math
 
 import pytest
 from tests.report.browser import PLOTS, Opened, saved
-from tests.report.factory import EVIL, make_explorer, make_result
+from tests.report.factory import EVIL, make_explorer, make_result, make_results
 
 from nnrs.experiments.store import Result
 from nnrs.report.page import build_page
@@ -34,6 +34,29 @@ def test_validation_is_solid_and_test_dashed_for_each_group(opened):
     )
     assert lines == [None] * 4
     assert rules == ["6,4"] * 4
+
+
+def numbers_along(opened, figure):
+    """What stands along the lower axis of a plot."""
+    axis = opened.drawn(figure).locator("svg [aria-label^='X-axis']")
+    return axis.locator(".role-axis-label text").all_text_contents()
+
+
+@pytest.mark.parametrize(("count", "ticks"), [(2, "0 1"), (3, "0 1 2"), (12, "0 2 4 6 8 10")])
+def test_epochs_and_steps_are_whole_numbers_that_stand_there_once(chromium, tmp_path, count, ticks):
+    records = make_results(groups=4, seeds=1, epochs=count)
+    for score in (score for record in records for score in record["scores"] if "curve" in score):
+        score["curve"] = {name: row[:count] for name, row in score["curve"].items()}
+    path = tmp_path / "page.html"
+    path.write_text(build_page([Result(record) for record in records], title="t"))
+    opened = Opened(chromium, path)
+    for figure in ("learning", "learning-differences", "temperature"):
+        assert numbers_along(opened, figure) == ticks.split(), figure
+    steps = [int(text) for text in numbers_along(opened, "exposure")]
+    assert len(steps) > 1
+    assert steps == sorted(set(steps))
+    assert opened.errors == []
+    opened.page.close()
 
 
 def test_the_means_of_quality_and_diversity_stand_out_from_the_runs(opened):

@@ -15,11 +15,11 @@ from nnrs.report.vega import (
     by_kind,
     deciles,
     dimmed,
-    epochs,
     lanes,
     layered,
     pointer,
     tooltip,
+    whole,
     zero_line,
 )
 
@@ -104,7 +104,7 @@ def learning_curves() -> Figure:
             },
             pointer(["group", "epoch", "valid", "test"]),
         ],
-        x=epochs(),
+        x=whole("epoch", "epoch"),
     )
     spec["layer"][0]["encoding"]["y"] = {**y, "field": "low"}
     caption = (
@@ -120,7 +120,7 @@ def learning_differences() -> Figure:
     layers: list[Spec] = [zero_line(), {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": y}}]
     layers.append(pointer(["group", "epoch", "difference"]))
     caption = f"Validation loss minus that of the baseline, {BASELINE}: {READ}"
-    spec = layered(layers, x=epochs())
+    spec = layered(layers, x=whole("epoch", "epoch"))
     return Figure(
         "learning-differences", "Difference to the baseline", caption, "learning", spec, WITHOUT_BASELINE
     )
@@ -145,11 +145,7 @@ def exposure_curves() -> Figure:
             },
             pointer(["group", "step", "excess", "low", "high"]),
         ],
-        x={
-            "field": "step",
-            "type": "quantitative",
-            "axis": {"title": "step h", "tickMinStep": 1, "grid": False},
-        },
+        x=whole("step", "step h"),
     )
     caption = (
         "Loss of the gold token after the model's own words, minus its loss after gold ones. Behind the dotted line "
@@ -308,4 +304,4 @@ def _over_epochs(id: str, title: str, field: str, label: str, caption: str) -> F
         )
         told.append(real)
     layers.append(pointer(told, field))
-    return Figure(id, title, caption, f"rates:{field}", layered(layers, x=epochs()))
+    return Figure(id, title, caption, f"rates:{field}", layered(layers, x=whole("epoch", "epoch")))

@@ -7,6 +7,7 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name: nothing is
 HEIGHT = 260
 AUTOSIZE = {"type": "fit-x", "contains": "padding"}
 SOLID, DASHED = [1, 0], [5, 3]
+TICKS = 6  # along an axis of whole numbers, about
 
 
 def layered(layers: list[Spec], **encoding: Any) -> Spec:
@@ -64,13 +65,12 @@ def axis(field: str, title: str, **more: Any) -> Spec:
     return {"field": field, "type": "quantitative", "axis": {"title": title}, **more}
 
 
-def epochs() -> Spec:
-    """The epochs, along an axis."""
-    return {
-        "field": "epoch",
-        "type": "quantitative",
-        "axis": {"title": "epoch", "tickMinStep": 1, "grid": False, "format": "d"},
-    }
+def whole(field: str, title: str) -> Spec:
+    """A number that has no fractions, along the lower axis."""
+    # No more ticks than steps: Vega's tickMinStep allows one more, and so halves where the steps are two or less.
+    count = f"clamp(span(domain('x')), 1, {TICKS})"
+    shown = {"title": title, "tickCount": {"expr": count}, "grid": False, "format": "d"}
+    return {"field": field, "type": "quantitative", "axis": shown}
 
 
 def deciles() -> Spec:
