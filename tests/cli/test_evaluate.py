@@ -295,6 +295,9 @@ REFUSED = {
     "sentences of text": ("--text {folder}/made.txt --sentences 9", "--sentences is about runs"),
     "prefix of text": ("--text {folder}/made.txt --prefix 9", "--prefix is about runs"),
     "length of text": ("--text {folder}/made.txt --length 9", "--length is about runs"),
+    "device of text": ("--text {folder}/made.txt --device cpu", "--device is about runs: leave it out"),
+    "usual device of text": ("--text {folder}/made.txt --device auto", "--device is about runs"),
+    "unknown device": ("{run} --device gpu", "unknown device 'gpu'"),
     "seed of text": ("--text {folder}/made.txt --seed 0", "--seed is about runs"),
     "vectors of text": (
         "--text {folder}/made.txt --vectors corpus",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nnrs.cli.many import names
-from nnrs.cli.output import DeviceOption, JsonOption, note, print_json, print_table
+from nnrs.cli.output import JsonOption, note, print_json, print_table
 from nnrs.cli.train_options import given_options
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def evaluate(
         Path | None, typer.Option(help="Text of another program, a sentence a line, instead of runs.")
     ] = None,
     references: Annotated[Path | None, typer.Option(help="Gold text for --text, line by line.")] = None,
-    device: DeviceOption = "auto",
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N. [default: auto]")] = None,
     json: JsonOption = False,
 ) -> None:
     """Scores of a run's best model, with what produced them; kept in the run directory as well."""
@@ -71,7 +71,7 @@ def evaluate(
             [("", score) for score in _of_files(text, references, vectors, _names("metrics", metrics))], json
         )
     else:
-        _print(_of_runs(runs or [], context.params, device), json)
+        _print(_of_runs(runs or [], context.params, device or "auto"), json)
 
 
 def _check(given: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ def _check(given: dict[str, Any]) -> None:
         raise ConfigError("name run directories to evaluate, or a file with --text: one of the two.")
     if given["runs"] and given["references"]:
         raise ConfigError("--references belong to --text; a run is compared with its own text.")
-    for name in ("split", "decode", "data", "oracle", *DRAWN):
+    for name in ("split", "decode", "data", "oracle", "device", *DRAWN):
         if given["text"] and name in given_options(given):
             raise ConfigError(f"--{name} is about runs: leave it out with --text.")
 
