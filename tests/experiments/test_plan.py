@@ -8,6 +8,7 @@ import typer
 
 from nnrs.cli.main import app
 from nnrs.errors import ConfigError
+from nnrs.experiments import compare, paper
 from nnrs.experiments.options import command_of, configure
 from nnrs.experiments.plan import Plan, cells_of, expand, read_plan
 from nnrs.experiments.subject import Request
@@ -112,6 +113,12 @@ def test_no_label_names_more_folders_than_tell_its_file_apart():
         ({"epochs": [2, "3"]}, "config training.epochs must be int, got '3'"),
         ({"protect": "word"}, "config vectors.protect must be a list"),
         ({"seed": 1, "seeds": "1-2"}, "seed and seeds are two ways to say it"),
+        (
+            {"seeds": []},
+            'seeds must be a text such as "1-8" or "1,3,7", got []. Write one, or list numbers as seed',
+        ),
+        ({"seeds": [1, 2]}, "got [1, 2]. Write one, or list numbers as seed = [1, 3, 7]."),
+        ({"seeds": True}, "seeds must be a text"),
         ({"seeds": "3-1"}, "the range 3-1 runs backwards"),
         ({"policy": {"prediction_rate": [{"end": 0.1}]}}, "put each into a [[runs]] table"),
         ({"runs": {"method": "ss"}}, "write [[runs]] above each"),
@@ -183,6 +190,16 @@ def test_a_plan_that_lacks_runs_or_measures_otherwise_is_refused():
         plan_of({"seeds": "1-9"}, sentences=5).following(before)
     with pytest.raises(ConfigError, match="made as grid and not as compare"):
         plan_of({"seeds": "1-9"}, kind="compare").following(before)
+
+
+def test_no_seeds_are_told_by_their_name():
+    for make in (
+        lambda: cells_of({"data": "synthetic"}, ["mle", "ss"], []),
+        lambda: compare.plan(["mle", "ss"], [], {"data": "synthetic:100"}, command="c"),
+        lambda: paper.plan("table1", paper.pilot_corpora(), {}, [], command="c", pilot=True),
+    ):
+        with pytest.raises(ConfigError, match=r"^seeds is empty: .* Name at least one, such as \[1\]\.$"):
+            make()
 
 
 def test_cells_of_methods_share_options_and_leave_out_what_means_nothing_to_one():

@@ -58,7 +58,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not self.cells:
-            raise ConfigError("the plan is empty: it names no runs.")
+            raise ConfigError("the plan is empty: it names no runs. Name at least one.")
         for metric in self.request.metrics:  # before anything is trained
             look_up({**METRICS, "all": None}, metric, "metric")
         _refuse_equal(self.cells)
@@ -166,6 +166,10 @@ def cells_of(
 
     An option that means nothing to a method is left out for it, so that one set of options serves several.
     """
+    if not seeds:
+        raise ConfigError(
+            "seeds is empty: a run is trained for each of them. Name at least one, such as [1]."
+        )
     cells = []
     for name in methods:
         unused = look_up(METHODS, name, "method").unused_settings()
@@ -199,7 +203,7 @@ def _flat(values: Mapping[str, Any]) -> Flat:
     for name, value in values.items():
         look_up(known, name, "grid setting")
         if name == "seeds":
-            flat["seed"] = parse_seeds(str(value))
+            flat["seed"] = _seeds(value)
         elif isinstance(value, Mapping) and name in sections:
             flat |= dict(leaves(value, f"{name}."))
         elif name in SETTINGS or name in LAID_OVER:
@@ -207,6 +211,15 @@ def _flat(values: Mapping[str, Any]) -> Flat:
         else:
             raise ConfigError(f"grid setting {name} does not go here: it belongs at the top, once.")
     return flat
+
+
+def _seeds(value: Any) -> list[int]:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ConfigError(
+            f'seeds must be a text such as "1-8" or "1,3,7", got {value!r}. Write one, or list numbers as '
+            "seed = [1, 3, 7]."
+        )
+    return parse_seeds(str(value))
 
 
 def leaves(table: Mapping[str, Any], path: str = "") -> Iterable[tuple[str, Any]]:
