@@ -121,7 +121,7 @@ def test_a_command_is_kept_without_folders_however_they_were_written(words, kept
 def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, text, tmp_path):
     commands = {
         "one": ["--methods", "mle"],
-        "idle": ["--methods", "mle,ss", "--k", "5"],
+        "k": ["--methods", "mle,ss", "--k", "5"],
         "rule": ["--methods", "mle,ss", "--rule", "prose"],
         "metric": ["--metrics", "bleus"],
         "oracle": ["--oracle", tmp_path / "nowhere"],
@@ -137,8 +137,9 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
     assert {item.returncode for item in done.values()} == {2}
     said = {name: item.stderr.strip() for name, item in done.items()}
     assert said["one"] == "error: a comparison needs at least two methods, such as --methods mle,nnrs."
-    assert said["idle"].startswith("error: method 'mle' has no k: leave it out")
-    assert said["rule"].startswith("error: method 'mle' has no rule: leave it out")
+    using = "leave it out, or add one of nnrs, tprs, ss-nnrs, gsns, shuffled to --methods."
+    for option in ("k", "rule"):
+        assert said[option] == f"error: mle and ss have no use for --{option}: {using}"
     assert said["metric"].startswith("error: unknown metric 'bleus'. Did you mean 'bleu'?")
     assert "nowhere is not a run directory" in said["oracle"]
     for name in ("jobs", "fleet"):

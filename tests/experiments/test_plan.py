@@ -216,6 +216,16 @@ def test_cells_of_methods_share_options_and_leave_out_what_means_nothing_to_one(
     assert [policy.granularity for policy in (mle, ss, nnrs)] == ["token", "position", "position"]
 
 
+def test_what_a_config_file_says_reaches_the_methods_that_have_it(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text("[policy]\nk = 3\nneighbor_rate = {end = 0.3}\n[training]\nepochs = 2\n")
+    cells = cells_of({"data": "synthetic", "config": file}, ["mle", "ss", "nnrs"], [1])
+    assert [cell.config.policy.k for cell in cells] == [None, None, 3]
+    assert [cell.config.policy.neighbor_rate is None for cell in cells] == [True, True, False]
+    assert cells[2].config.policy.neighbor_rate.end == 0.3
+    assert [cell.config.training.epochs for cell in cells] == [2, 2, 2]
+
+
 COMMANDS = {
     "plain": {"method": "mle"},
     "preset": {

@@ -6,7 +6,7 @@ from typing import Any
 
 from nnrs.corpus import Corpus, open_corpus
 from nnrs.errors import ConfigError
-from nnrs.experiments.options import configure
+from nnrs.experiments.options import spelled
 from nnrs.experiments.plan import Plan, cells_of
 from nnrs.experiments.subject import Request
 from nnrs.policies.methods import METHODS
@@ -34,7 +34,7 @@ def plan(
     if len(methods) < 2:
         raise ConfigError("a comparison needs at least two methods, such as --methods mle,nnrs.")
     for option in options:
-        _refuse_idle(option, methods, options)
+        _refuse_idle(option, methods)
     cells = cells_of(options, methods, seeds)
     corpus = open_corpus(cells[0].config.data.source)
     known = RunDirectory.open(oracle) if oracle else None  # refused before anything is trained
@@ -54,7 +54,11 @@ def _has_a_window(corpus: Corpus) -> bool:
     return len(list(islice(tokens, window))) == window
 
 
-def _refuse_idle(option: str, methods: Sequence[str], options: Mapping[str, Any]) -> None:
-    """An option that none of the methods uses is a mistake; `configure` says so."""
+def _refuse_idle(option: str, methods: Sequence[str]) -> None:
+    """An option that none of the methods uses is a mistake."""
     if all(option in look_up(METHODS, name, "method").unused_settings() for name in methods):
-        configure({"method": methods[0], option: options[option]})
+        using = [name for name, method in METHODS.items() if option not in method.unused_settings()]
+        raise ConfigError(
+            f"{' and '.join(methods)} have no use for {spelled(option)}: leave it out, or add one of "
+            f"{', '.join(using)} to --methods."
+        )

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from nnrs.errors import ConfigError
-from nnrs.experiments.config import RunConfig, read_table, typed
-from nnrs.experiments.options import RATES, SETTINGS, configure, lay_over, parse_seeds
+from nnrs.experiments.config import RunConfig, read_config, read_table, typed
+from nnrs.experiments.options import RATES, SETTINGS, lay_over, parse_seeds
 from nnrs.experiments.prepare import located
 from nnrs.experiments.scoring import METRICS
 from nnrs.experiments.subject import Request
@@ -164,7 +164,8 @@ def cells_of(
 ) -> list[Cell]:
     """A cell for each method and each seed, from options as `configure` takes them.
 
-    An option that means nothing to a method is left out for it, so that one set of options serves several.
+    An option that means nothing to a method is left out for it, so that one set of options serves several; and so is
+    what their config file says of it.
     """
     if not seeds:
         raise ConfigError(
@@ -174,7 +175,10 @@ def cells_of(
     for name in methods:
         unused = look_up(METHODS, name, "method").unused_settings()
         given = {option: value for option, value in options.items() if option not in unused}
-        config = located(configure({**given, "method": name}))
+        values = read_config(given["config"]) if "config" in given else {}
+        for setting in unused:
+            values.get("policy", {}).pop(setting, None)
+        config = located(lay_over(values, {**given, "method": name}))
         said = {"method": name, **(labels or {})}
         cells += [
             Cell(name=cell_name(said, seed), config=replace(config, seed=seed), labels=said) for seed in seeds
