@@ -235,10 +235,12 @@ BAD_RUNS = {
     "beam and top-p": (intact, "generate {run} --beam 5 --top-p 0.9", "leave --temperature and --top-p out"),
     "no run": (without_config, "evaluate {run}", "not a run directory", "config.json"),
     "split": (intact, "evaluate {run} --split tets", "unknown split 'tets'", "Did you mean 'test'?"),
-    "unknown word": (
+    "unknown words": (
         intact,
-        "neighbors --data {text} w001 Washington",
-        "'Washington' is not in the vocabulary",
+        "neighbors --data {text} Washington w0001",
+        "not in the vocabulary of",
+        "(152 words): 'Washington', 'w0001' (did you mean 'w0",
+        "Name words of the text.",
     ),
     "schedule": (intact, "schedule --schedule liner", "unknown schedule shape 'liner'", "mean 'linear'?"),
     "schedule without epochs": (intact, "schedule --epochs 0", "epochs must be at least 1, got 0"),

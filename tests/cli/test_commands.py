@@ -92,6 +92,7 @@ def done(nnrs_each, finished, text, other_text, config_file, folder):
         "generate by beam": [*speak, "--beam", 3, "--json"],
         "neighbors": [*near, "--json"],
         "neighbors as text": near,
+        "neighbors of some": [*near, "w0110", "Zebra", "--json"],
         "configured": ["train", "--config", config_file, "--epochs", 2, "--out", folder / "configured"],
         "again": ["train", "--config", finished / "config.json", "--out", folder / "again", "--json"],
         "demo as text": demonstrate,
@@ -233,6 +234,14 @@ def test_neighbors_as_text_says_the_same(done):
     assert "<eos>: never replaced" in plain
     assert "vectors cover" in plain
     assert f"everyone's neighbor: {found['hubs'][0]['word']} ({found['hubs'][0]['rows']})" in plain
+
+
+def test_words_that_the_text_lacks_are_told_of_and_the_others_shown(done, text):
+    some = done["neighbors of some"]
+    assert some.stdout == done["neighbors"].stdout
+    told = f"not in the vocabulary of {text} (152 words): 'w0110' (did you mean 'w110'?), 'Zebra'\n"
+    assert some.stderr == told
+    assert done["neighbors"].stderr == ""
 
 
 def test_a_schedule_is_drawn_with_its_dose(nnrs):

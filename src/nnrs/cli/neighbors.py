@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnrs.cli.output import JsonOption, print_json, print_table
+from nnrs.cli.output import JsonOption, note, print_json, print_table
 
 if TYPE_CHECKING:
     from nnrs.embeddings import Coverage
@@ -22,7 +22,10 @@ def neighbors(
     search: Annotated[str, typer.Option(help="exact or faiss.")] = "exact",
     json: JsonOption = False,
 ) -> None:
-    """Neighbors of words with similarities and probabilities; coverage; words that are everyone's neighbor."""
+    """Neighbors of words with similarities and probabilities; coverage; words that are everyone's neighbor.
+
+    A word that the text lacks is told of on standard error; exit code 2 where it lacks all of them.
+    """
     from nnrs.errors import DataError
     from nnrs.experiments.config import DataConfig, VectorsConfig
     from nnrs.experiments.prepare import protected_ids, vectors_for
@@ -31,13 +34,13 @@ def neighbors(
 
     text = Text.read(DataConfig(source=data, min_count=min_count, max_vocabulary=max_vocabulary))
     vocabulary, config = text.vocabulary, VectorsConfig(source=vectors)
-    missing = [word for word in words or [] if word not in vocabulary.ids]
-    if missing:
-        close = difflib.get_close_matches(missing[0], vocabulary.words, n=1)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
-        raise DataError(
-            f"'{missing[0]}' is not in the vocabulary of {data} ({len(vocabulary):,} words).{hint}"
-        )
+    known = [word for word in words or [] if word in vocabulary.ids]
+    unknown = [_with_hint(word, vocabulary.words) for word in words or [] if word not in vocabulary.ids]
+    if unknown:
+        told = f"not in the vocabulary of {data} ({len(vocabulary):,} words): {', '.join(unknown)}"
+        if not known:
+            raise DataError(f"{told}. Name words of the text.")
+        note(told)
     embeddings = vectors_for(config, text)
     table = NeighborTable.from_vectors(
         embeddings.vectors,
@@ -46,9 +49,7 @@ def neighbors(
         groups=vocabulary.case_groups(),
         backend=search,
     )
-    found = {
-        word: _named(table.row(vocabulary.ids[word], temperature), vocabulary.words) for word in words or []
-    }
+    found = {word: _named(table.row(vocabulary.ids[word], temperature), vocabulary.words) for word in known}
     hubs = [(vocabulary.words[index], times) for index, times in table.hubs(10)]
     coverage = embeddings.coverage(vocabulary.words, vocabulary.counts)
     if json:
@@ -61,6 +62,16 @@ def neighbors(
     typer.echo(str(coverage))
     typer.echo(f"k = {table.k}, recall of the search: {table.recall:.3f}")
     typer.echo("everyone's neighbor: " + ", ".join(f"{word} ({times})" for word, times in hubs))
+
+
+def _with_hint(word: str, words: tuple[str, ...]) -> str:
+    """A word that is none of these, and the closest of them.
+
+    >>> _with_hint("goverment", ("government", "people")), _with_hint("zebra", ("people",))
+    ("'goverment' (did you mean 'government'?)", "'zebra'")
+    """
+    close = difflib.get_close_matches(word, words, n=1)
+    return f"'{word}' (did you mean '{close[0]}'?)" if close else f"'{word}'"
 
 
 def _named(row: list[tuple[int, float, float]], words: tuple[str, ...]) -> list[tuple[str, float, float]]:
