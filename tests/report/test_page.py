@@ -92,6 +92,13 @@ def test_a_grids_folder_gives_the_title_the_command_and_the_explorer(tmp_path):
     assert data_of(page)["explorer"]["words"] == make_explorer()["words"]
 
 
+@pytest.mark.parametrize("commands", [[], ["nnrs grid mine.toml --out grid"]])
+def test_it_says_where_its_commands_are_to_be_run(results, commands):
+    section = build_page(results, title="t", commands=commands).partition('<section id="repeat"')[2]
+    said = "run them in the folder where these files lie, with a run directory for RUN."
+    assert said in section.partition("</section>")[0]
+
+
 def test_what_an_earlier_version_explored_is_made_anew(tmp_path):
     grid = GridDirectory(tmp_path)
     [record] = make_results(groups=1, seeds=1)

@@ -131,8 +131,12 @@ def _sentences(sentences: Sequence[str]) -> str:
 
 
 def _repeat(commands: Sequence[str]) -> str:
-    """The commands that made all of it."""
-    every = "Each row of the table above opens to the command that repeats its runs and to each number's signature."
+    """The commands that made all of it, and where they and those of the rows are to be run."""
+    every = (
+        "Each row of the table above opens to the command that repeats its runs and to each number's signature. "
+        "Commands name files without their folders: run them in the folder where these files lie, with a run "
+        "directory for RUN."
+    )
     if not commands:
         return f"<p>{every}</p>"
     lines = "".join(f'<div class="command line"><code>{escape(command)}</code></div>' for command in commands)
