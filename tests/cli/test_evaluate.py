@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from nnrs.cli.evaluate import _note_differences
+from nnrs.experiments.subject import Request
 from nnrs.metrics.score import Score
 
 SHORT = ("--prefix", 2, "--length", 8)
@@ -337,6 +338,17 @@ def test_of_text_all_is_scored_that_there_are_the_means_for(nnrs_each, written):
     assert done["one line alone"].returncode == 2
     assert done["one line alone"].stderr.splitlines()[-1].startswith("error: ")
     assert "none of the metrics can be computed: self-bleu" in done["one line alone"].stderr
+
+
+def test_its_help_names_what_is_taken_where_nothing_is_given(nnrs):
+    told = " ".join(nnrs("evaluate", "--help").stdout.split())
+    options = {words.split()[0]: words for words in told.split(" --")[1:]}
+    usual = Request()
+    for name in ("sentences", "prefix", "length", "seed"):
+        assert options[name].endswith(f"[default: {getattr(usual, name)}]"), options[name]
+    for name, values in (("metrics", usual.metrics), ("split", usual.splits), ("decode", usual.decodings)):
+        assert f"{values[0]} (default)" in options[name], options[name]
+    assert options["device"].endswith("[default: auto]")
 
 
 def test_a_comma_too_many_names_nothing(nnrs, finished, tmp_path):

@@ -199,6 +199,18 @@ def test_a_plan_goes_on_elsewhere_from_its_records_alone(done, records, nnrs, te
     assert written(out) == before
 
 
+def test_a_dry_run_counts_the_runs_of_its_records_as_there(records, nnrs, text, tmp_path):
+    larger = write_grid(tmp_path / "larger.toml", text, seeds="1-3")
+    command = ["grid", larger, "--out", tmp_path / "out", "--dry-run", "--json"]
+    told = nnrs(*command, "--records", records)
+    assert told.returncode == 0, told.stderr
+    states = {line["run"]: line["state"] for line in json.loads(told.stdout)}
+    new = dict.fromkeys(["mle_seed-3", "ss-nnrs_seed-3"], "new")
+    assert states == {**dict.fromkeys(NAMES, "in the records"), **new}
+    assert "6 runs, 2 of them to be run, 4 epochs." in told.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_records_of_other_runs_are_refused_with_the_difference_before_anything_is_made(
     done, records, nnrs, text, tmp_path
 ):

@@ -76,6 +76,22 @@ def test_a_table_is_printed_again_from_its_records_alone(nnrs, root, table2, tmp
     assert done.stdout == printed
 
 
+def test_a_dry_run_counts_the_runs_of_its_records_as_there(nnrs, root, table2, tmp_path):
+    out, _ = table2
+    records = tmp_path / "records.jsonl"
+    assert nnrs("results", out, "--format", "jsonl", "--out", records).returncode == 0
+    kept = records.read_text().splitlines(keepends=True)[1:]  # one of them is missing
+    records.write_text("".join(kept))
+    command = ["paper", "table2", "--data", root, "--corpus", "mine", *SMALL, "--out", tmp_path / "out"]
+    done = nnrs(*command, "--records", records, "--dry-run", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    states = {line["run"]: line["state"] for line in json.loads(done.stdout)}
+    there = {name for name, state in states.items() if state == "in the records"}
+    assert there == {json.loads(line)["name"] for line in kept}
+    assert f"{len(states)} runs, 1 of them to be run, 1 epochs." in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_mistakes_are_refused_before_anything_is_made(nnrs_each, root, tmp_path):
     commands = {
         "table": ["tabel1", "--data", root],

@@ -18,14 +18,14 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Runs of a small text whose first word is a script: with neighbors, without, and with bigrams of two kinds."""
+    """Runs of a small text whose first word is a script: with neighbors of two kinds, bigrams of two, without."""
     folder = tmp_path_factory.mktemp("runs")
     words = ["<script>alert(1)</script>", *(f"w{index}" for index in range(29))]
     lines = [
         " ".join(words[(7 * row + step * step) % 30] for step in range(12 + row % 3)) for row in range(300)
     ]
     (folder / "text.txt").write_text("\n".join(lines) + "\n")
-    policies = {name: {"method": name} for name in ("ss-nnrs", "mle", "tprs")}
+    policies = {name: {"method": name} for name in ("ss-nnrs", "mle", "tprs", "gsns")}
     policies["tprs-previous"] = {"method": "tprs", "transition_row": "previous"}
     for name, policy in policies.items():
         settings = {
@@ -84,7 +84,12 @@ def test_it_is_the_same_every_time(runs, explorer):
 
 
 def test_what_its_numbers_are_is_said(runs, explorer):
-    assert (explorer["column"], make_explorer(runs / "tprs")["column"]) == ("cosine", "log p")
+    columns = {name: make_explorer(runs / name)["column"] for name in ("tprs", "gsns")}
+    assert {"ss-nnrs": explorer["column"], **columns} == {
+        "ss-nnrs": "cosine",
+        "tprs": "log p",
+        "gsns": "logit",
+    }
 
 
 @pytest.mark.parametrize("name", ["mle", "tprs-previous"])  # whose rows are those of the word before

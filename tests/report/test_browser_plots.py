@@ -80,6 +80,20 @@ def test_the_rows_behind_a_plot_are_the_means_of_the_runs(opened, results):
     assert len(mine) == 12
 
 
+def test_every_tenth_of_the_text_is_a_point_with_the_mean_of_the_runs(opened, results):
+    opened.drawn("deciles")
+    made = saved(opened.page, "#figure-deciles .tools button:nth-child(2)")
+    rows = [row for row in csv.DictReader(io.StringIO(made)) if row["group"] == "nnrs"]
+    assert [int(row["decile"]) for row in rows] == list(range(1, 11))
+    runs = [result.scores for result in results if result.labels["method"] == "nnrs"]
+    for row in rows:
+        metric = f"ppl-decile{row['decile']}"
+        values = [score["value"] for scores in runs for score in scores if score["metric"] == metric]
+        assert len(values) == 3
+        assert float(row["perplexity"]) == pytest.approx(sum(values) / 3, rel=1e-5)
+    assert numbers_along(opened, "deciles") == [str(tenth) for tenth in range(1, 11)]
+
+
 def test_a_plot_can_be_had_as_svg(opened):
     opened.drawn("exposure")
     made = saved(opened.page, "#figure-exposure .tools button:nth-child(1)")
