@@ -38,6 +38,8 @@ STUDIES = (
     "ptb-large-weights",
     "synthetic",
     "synthetic-dose",
+    "synthetic-k",
+    "synthetic-rates",
     "synthetic-scarce",
     "wikitext-2-large",
 )

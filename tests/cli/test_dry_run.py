@@ -51,9 +51,9 @@ def test_runs_whose_records_fit_are_not_to_be_run(nnrs, words, out, tmp_path):
     assert nnrs("results", out, "--format", "jsonl", "--out", records).returncode == 0
     command = [*words, "--seeds", "1", "--out", tmp_path / "other", "--dry-run", "--json"]
     found = json.loads(nnrs(*command, "--records", records).stdout)
-    assert {line["run"]: line["state"] for line in found} == {
-        "mle_seed-1": "in the records",
-        "ss_seed-1": "new",
+    assert {line["run"]: (line["state"], line["trained"]) for line in found} == {
+        "mle_seed-1": ("in the records", 2),
+        "ss_seed-1": ("new", 0),
     }
     assert not (tmp_path / "other").exists()
 

@@ -1,5 +1,6 @@
 """Grids as real processes: what is missing is run, what is done is skipped, and a kill costs nothing."""
 
+import gzip
 import json
 import os
 import random
@@ -197,6 +198,20 @@ def test_a_plan_goes_on_elsewhere_from_its_records_alone(done, records, nnrs, te
     assert "0 of 6 runs are taken from records.jsonl.gz; 4 that fit are here already\n" in again.stderr
     assert again.stdout == ended.stdout
     assert written(out) == before
+
+
+def test_a_grid_names_the_runs_whose_training_came_apart(records, nnrs, text, tmp_path):
+    lines = [json.loads(line) for line in gzip.decompress(records.read_bytes()).splitlines()]
+    spoilt = next(line for line in lines if line["name"] == "mle_seed-2")
+    spoilt["best_epoch"] = 1
+    spoilt["epochs"].append({**spoilt["epochs"][1], "epoch": 2, "valid_perplexity": 1e6})
+    changed = tmp_path / "changed.jsonl"
+    changed.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    command = ["grid", write_grid(tmp_path / "grid.toml", text), "--out"]
+    told = nnrs(*command, tmp_path / "spoilt", "--records", changed)
+    assert told.returncode == 0, told.stderr
+    assert "\nmle (seed 2) came apart in training: after the best epoch," in told.stderr
+    assert "came apart" not in nnrs(*command, tmp_path / "whole", "--records", records).stderr
 
 
 def test_a_dry_run_counts_the_runs_of_its_records_as_there(records, nnrs, text, tmp_path):

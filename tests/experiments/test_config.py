@@ -225,6 +225,30 @@ def test_a_preset_overrides_the_size_of_a_config_and_leaves_the_rest(tmp_path):
     assert configured(tmp_path, whole, preset="medium", units=100).model.units == 100
 
 
+@pytest.mark.parametrize(
+    ("kind", "optimizer", "rate"),
+    [
+        ("lstm", {}, 20.0),
+        ("gru", {}, 5.0),
+        ("highway", {"name": "sgd"}, 5.0),
+        ("highway", {"learning_rate": 20}, 20.0),
+        ("gru", {"name": "adamw"}, 0.001),
+        ("transformer", {}, 0.001),
+    ],
+)
+def test_the_learning_rate_goes_with_the_model_and_the_optimizer(kind, optimizer, rate):
+    config = RunConfig.from_dict({"model": {"kind": kind}, "optimizer": optimizer})
+    assert config.optimizer.learning_rate == rate
+    assert RunConfig.from_dict(config.as_dict()) == config
+
+
+def test_another_model_does_not_inherit_a_learning_rate(tmp_path):
+    whole = RunConfig.from_dict({"model": {"kind": "gru"}}).as_dict()
+    assert configured(tmp_path, whole, units=32).optimizer.learning_rate == 5.0
+    assert configured(tmp_path, whole, model="lstm").optimizer.learning_rate == 20.0
+    assert configured(tmp_path, whole, model="lstm", learning_rate=3.0).optimizer.learning_rate == 3.0
+
+
 def test_another_optimizer_does_not_inherit_a_learning_rate(tmp_path):
     whole = RunConfig().as_dict()
     assert configured(tmp_path, whole).optimizer.learning_rate == 20.0

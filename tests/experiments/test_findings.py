@@ -46,7 +46,7 @@ def result(method: str, seed: int, nats: float, **more: object) -> Result:
             "test_perplexity": math.exp(nats),
             "scores": scores,
             "epochs": [{"valid_perplexity": value} for value in more.get("curve", [200.0, 100.0])],
-            "best_epoch": 1,
+            "best_epoch": more.get("best_epoch", 1),
         }
     )
 
@@ -112,6 +112,8 @@ def test_training_that_came_apart_is_told_with_its_seeds_even_where_nothing_is_c
     [told] = [sentence for sentence in findings(runs).sentences if "came apart" in sentence]
     assert told.startswith("mle (seeds 2, 3), nnrs (seed 3) came apart in training: after the best epoch,")
     assert not any("came apart" in sentence for sentence in findings([*runs[:1], *runs[6:]]).sentences)
+    first = result("mle", 1, 4.0, curve=[100.0, 200.0], best_epoch=0)  # nothing was gained that could be lost
+    assert findings([first]).sentences == [NOTHING]
     warning, nothing = findings(runs[:2]).sentences
     assert warning.startswith("mle (seed 2) came apart in training: ")
     assert nothing == NOTHING

@@ -139,6 +139,17 @@ def test_a_metric_that_nobody_knows_is_refused_before_anything_is_trained():
         plan_of({}, metrics=("blue",))
 
 
+def test_a_metric_that_a_translation_lacks_is_refused_before_anything_is_trained(tmp_path):
+    for name in ("train.de", "train.en", "valid.de", "valid.en", "test.de", "test.en"):
+        (tmp_path / name).touch()  # its languages are read off its files
+    translation = {"data": {"source": str(tmp_path), "task": "translate"}, "method": "mle"}
+    with pytest.raises(
+        ConfigError, match=r"^mle_seed-1 is a translation: it has perplexity, bleu, but no wmd\.$"
+    ):
+        plan_of(translation, metrics=("bleu", "wmd"))
+    assert plan_of(translation, metrics=("bleu", "all")).cells
+
+
 def test_a_grid_file_gives_a_plan(tmp_path):
     path = tmp_path / "rates.toml"
     path.write_text('method = ["mle", "ss"]\n[evaluate]\nmetrics = ["perplexity", "bleu"]\nsentences = 7\n')

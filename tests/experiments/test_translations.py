@@ -208,7 +208,7 @@ def test_the_losses_that_a_translator_left_are_used(learned, tmp_path):
     run = RunDirectory(shutil.copytree(learned, tmp_path / "run"))
     text = Text.read(nnrs.load(learned).config.data)
     nats, metric = target_nats(nnrs.load(learned).model, text.pairs("test", 7))
-    torch.testing.assert_close(run.losses("test"), nats)
+    torch.testing.assert_close(run.losses("test"), nats, atol=1e-5, rtol=1e-5)  # in batches of another size
     [left] = evaluate_run(run.path, CPU)
     assert left.value == pytest.approx(metric.compute())
     run.write_losses({"test": torch.zeros_like(nats)})

@@ -215,7 +215,8 @@ def _left(progress: "Progress") -> str:
 
 
 def _report(results: "list[Result]", title: str, out: Path) -> None:
-    """A row for each configuration, over its seeds."""
+    """A row for each configuration, over its seeds, and what went wrong in training."""
+    from nnrs.experiments.findings import training_warnings
     from nnrs.experiments.groups import Spread, grouped
 
     names = list(dict.fromkeys(name for result in results for name in result.labels))
@@ -227,4 +228,6 @@ def _report(results: "list[Result]", title: str, out: Path) -> None:
         rows.append([*cells, f"{replaced.mean:.3f}"])
     columns = (*names, "seeds", "valid", "test", "replaced")
     print_table(f"{title}: perplexity, lower is better; mean ± sd over seeds", columns, rows)
+    for warning in training_warnings(results):
+        note(warning)
     note(f"runs and results in {out}; as a table: nnrs results {out} --format csv")

@@ -87,7 +87,9 @@ WeightDropout = Annotated[
 Optimizer = Annotated[
     str | None, typer.Option(help="sgd or adamw. [default: sgd; transformer, translate: adamw]")
 ]
-LearningRate = Annotated[float | None, typer.Option(help="[default: 20 for sgd, 0.001 for adamw]")]
+LearningRate = Annotated[
+    float | None, typer.Option(help="[default: 20 for sgd (gru, highway: 5), 0.001 for adamw]")
+]
 Annealing = Annotated[str | None, typer.Option(help="cosine, plateau, constant. [default: cosine]")]
 Clip = Annotated[float | None, typer.Option(help="Gradient norm. [default: 0.25; translate: 1]")]
 BatchSize = Annotated[int | None, typer.Option(help="[default: 20; translate: 128]")]

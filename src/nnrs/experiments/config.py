@@ -29,6 +29,9 @@ TRANSLATION: dict[str, dict[str, Any]] = {
     "training": {"epochs": 20, "batch_size": 128, "precision": "fp32"},
 }
 
+# What SGD starts from with models that come apart or learn badly at the 20 of the paper (docs/paper.md#models).
+LOWER_RATES = {"gru": 5.0, "highway": 5.0}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataConfig:
@@ -105,8 +108,12 @@ class RunConfig:
         model = values.get("model", {})
         preset = ModelConfig.preset(model.get("kind", "lstm"), model.pop("preset", "small"))
         values["model"] = asdict(preset) | model
-        if values["model"]["kind"] == "transformer":  # which SGD at the paper's rate does not train
-            values["optimizer"] = {"name": "adamw", **values.get("optimizer", {})}
+        kind, optimizer = values["model"]["kind"], values.get("optimizer", {})
+        if kind == "transformer":  # which SGD at the paper's rate does not train
+            optimizer = {"name": "adamw", **optimizer}
+        if kind in LOWER_RATES and optimizer.get("name", "sgd") == "sgd":
+            optimizer = {"learning_rate": LOWER_RATES[kind], **optimizer}
+        values["optimizer"] = optimizer
         built: RunConfig = _build(RunConfig, values)
         return built
 

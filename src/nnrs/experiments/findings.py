@@ -40,7 +40,7 @@ def findings(results: Iterable[Result]) -> Findings:
     settings = settings_of_groups(grouped(results))
     pairs = [(setting, ours, theirs) for setting in settings for ours, theirs in setting.pairs()]
     pairs = [pair for pair in pairs if set(pair[1].seeds) & set(pair[2].seeds)]
-    warnings = [warning for setting in settings for warning in _warnings(setting)]
+    warnings = _of_training(settings)
     if not pairs:
         return Findings(sentences=[*warnings, NOTHING])
     contrasts = corrected([_on_perplexity(*pair) for pair in pairs])
@@ -210,21 +210,25 @@ def _logs(values: dict[int, float]) -> dict[int, float]:
     return {seed: math.log(value) for seed, value in values.items()}
 
 
-def _warnings(setting: Setting) -> list[str]:
-    """Of what training came apart, in one sentence; none where it held."""
-    apart = []
-    for group in setting.groups:
-        seeds = sorted(result.seed for result in group.results if result.came_apart)
-        if seeds:
-            apart.append(
-                f"{setting.called(group)} (seed{'s'[: len(seeds) - 1]} {', '.join(map(str, seeds))})"
+def training_warnings(results: Iterable[Result]) -> list[str]:
+    """The runs of which training came apart, a sentence for each setting that has some."""
+    return _of_training(settings_of_groups(grouped(results)))
+
+
+def _of_training(settings: Sequence[Setting]) -> list[str]:
+    sentences = []
+    for setting in settings:
+        apart = [
+            f"{setting.called(group)} (seed{'s'[: len(seeds) - 1]} {', '.join(map(str, seeds))})"
+            for group in setting.groups
+            if (seeds := sorted(result.seed for result in group.results if result.came_apart))
+        ]
+        if apart:
+            sentences.append(
+                f"{_on(setting.name)}{', '.join(apart)} came apart in training: after the best epoch, which is "
+                "scored, validation was worse than after the first. A lower learning rate may hold it."
             )
-    if not apart:
-        return []
-    return [
-        f"{_on(setting.name)}{', '.join(apart)} came apart in training: after the best epoch, which is scored, "
-        "validation was worse than after the first. A lower learning rate may hold it."
-    ]
+    return sentences
 
 
 def _on(setting: str) -> str:

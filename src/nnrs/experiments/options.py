@@ -180,13 +180,17 @@ def _seed_range(part: str, text: str) -> tuple[int, int]:
 
 
 def _drop_dependents(values: dict[str, Any], given: dict[str, Any], method: Method) -> None:
-    """What a config says of another preset, optimizer or method than the one asked for does not carry over."""
+    """What a config says of another preset, model, optimizer or method than the one asked for does not carry over."""
     if "preset" in given:
         for name in ("units", "dropout"):
             values.get("model", {}).pop(name, None)
     optimizer, policy = values.get("optimizer", {}), values["policy"]
-    if "name" in optimizer and given.get("optimizer", optimizer["name"]) != optimizer["name"]:
-        optimizer.pop("learning_rate", None)
+    for name, before in (
+        ("model", values.get("model", {}).get("kind")),
+        ("optimizer", optimizer.get("name")),
+    ):
+        if before is not None and given.get(name, before) != before:
+            optimizer.pop("learning_rate", None)
     if "method" in given and policy.get("method", given["method"]) != given["method"]:
         for name in method.unused_settings():
             policy.pop(name, None)

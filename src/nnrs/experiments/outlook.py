@@ -18,7 +18,7 @@ def outlook(plan: Plan, out: Path | str, sources: Sequence[Path | str], device: 
     lines = []
     for cell, state in _states(board, sources, device):
         epochs = cell.config.training.epochs
-        trained = epochs if state == "done" else board.trained(cell.name)
+        trained = board.trained(cell.name) if state in TO_RUN else epochs
         lines.append({"run": cell.name, "state": state, "trained": trained, "epochs": epochs})
     return lines
 

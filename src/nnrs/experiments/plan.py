@@ -12,7 +12,7 @@ from nnrs.errors import ConfigError
 from nnrs.experiments.config import RunConfig, read_config, read_table, typed
 from nnrs.experiments.options import RATES, SETTINGS, lay_over, parse_seeds
 from nnrs.experiments.prepare import located
-from nnrs.experiments.scoring import METRICS
+from nnrs.experiments.scoring import check_metrics
 from nnrs.experiments.subject import Request
 from nnrs.policies.methods import METHODS
 from nnrs.registry import look_up
@@ -59,8 +59,8 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.cells:
             raise ConfigError("the plan is empty: it names no runs. Name at least one.")
-        for metric in self.request.metrics:  # before anything is trained
-            look_up({**METRICS, "all": None}, metric, "metric")
+        for cell in self.cells:  # before anything is trained
+            check_metrics(self.request.metrics, cell.config.data.task, cell.name)
         _refuse_equal(self.cells)
 
     def as_dict(self) -> Json:

@@ -53,10 +53,24 @@ def evaluate_run(
 
 def metrics_of(subject: Subject) -> "Metrics":
     """The metrics that there are for a run of this kind."""
-    if subject.config.data.task != TRANSLATE:
-        return METRICS
-    check_request(subject)
-    return TRANSLATION_METRICS
+    task = subject.config.data.task
+    check_metrics(subject.request.metrics, task, str(subject.directory.path))
+    if task == TRANSLATE:
+        check_request(subject)
+    return _known(task)
+
+
+def check_metrics(metrics: Collection[str], task: str, run: str) -> None:
+    """Refuse what is no metric at all, or none of a run of this task."""
+    known = _known(task)
+    for name in metrics:
+        look_up({**METRICS, "all": None}, name, "metric")
+        if name not in known and name != "all":
+            raise ConfigError(f"{run} is a translation: it has {', '.join(known)}, but no {name}.")
+
+
+def _known(task: str) -> "Metrics":
+    return TRANSLATION_METRICS if task == TRANSLATE else METRICS
 
 
 def missing_package(metrics: Collection[str], task: str) -> Package | None:
@@ -72,11 +86,6 @@ def _packages_of(task: str) -> dict[str, Package]:
 def _chosen(subject: Subject, known: "Metrics") -> list[str]:
     """The metrics asked for; `all` are those that the run has the means for."""
     names = subject.request.metrics
-    for name in names:
-        look_up({**METRICS, "all": None}, name, "metric")
-        if name not in known and name != "all":
-            here = ", ".join(known)
-            raise ConfigError(f"{subject.directory.path} is a translation: it has {here}, but no {name}.")
     if "all" not in names:
         return list(names)
     needed = _packages_of(subject.config.data.task)

@@ -111,9 +111,12 @@ class Result:
 
     @property
     def came_apart(self) -> bool:
-        """Whether training lost all it had: an epoch after the best is worse on validation than the first."""
-        valid = [float(epoch["valid_perplexity"]) for epoch in self.epochs]
-        return any(later > valid[0] for later in valid[int(self.record["best_epoch"]) + 1 :])
+        """Whether training lost all it had gained: an epoch after the best is worse on validation than the first."""
+        valid, best = (
+            [float(epoch["valid_perplexity"]) for epoch in self.epochs],
+            int(self.record["best_epoch"]),
+        )
+        return best > 0 and any(later > valid[0] for later in valid[best + 1 :])
 
     @property
     def scores(self) -> list[Json]:
