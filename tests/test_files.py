@@ -58,7 +58,7 @@ def test_any_other_error_of_a_writer_leaves_the_old_file_too(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match=r"cannot write .*/file/below: Not a directory"):
+    with pytest.raises(RunError, match=r"cannot write .*/file/below: there is no folder .*/file\. Make it"):
         write_atomically(tmp_path / "file" / "below", lambda path: path.write_text("x"))
 
 

@@ -64,7 +64,9 @@ def open_corpus(data: str) -> Corpus:
     try:
         corpus = _locate(data)
     except OSError as error:  # a folder that may not be entered
-        raise DataError(f"{data}: cannot be read ({error.strerror}).") from None
+        raise DataError(
+            f"{data}: cannot be read ({error.strerror}). Check the path and its permissions."
+        ) from None
     for split in SPLITS:  # a text without words is refused here, before anything is built on it
         if not any(corpus.lines(split)):
             raise DataError(f"{data}: the {split} split has no words. Is the file empty?")
@@ -151,7 +153,9 @@ def _read_text(path: Path, start: int = 0, stop: int | None = None) -> Iterator[
                         f"{path}, line {number}: not UTF-8 at byte {offset}. Convert it with iconv."
                     ) from None
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}). Check the path and its permissions."
+        ) from None
 
 
 def _addresses(data: str) -> Corpus:

@@ -31,6 +31,10 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
     Each call has a file of its own: of several that write one path at once, the last to end is what stays.
     """
+    if not path.parent.is_dir():
+        raise RunError(
+            f"cannot write {path}: there is no folder {path.parent}. Make it, or choose another place."
+        )
     with explained(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     os.close(handle)

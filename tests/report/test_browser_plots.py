@@ -290,8 +290,8 @@ def test_a_translation_shows_its_source_the_gold_translation_and_ours(chromium, 
     assert cards == [
         ["Source", "ein Satz 1"],
         ["Gold translation", "a sentence 1"],
-        ["Our translation: mle", "one mle 1"],
-        ["Our translation: ss", "one ss 1"],
+        ["Our translation: mle · pairs", "one mle 1"],
+        ["Our translation: ss · pairs", "one ss 1"],
     ]
     told = page.inner_text("#samples")
     assert "Translations of the same sentence" in told

@@ -19,6 +19,7 @@ def result(method, seed, test, own=None):
     return Result(
         {
             "labels": {"method": method},
+            "config": {"model": {"kind": "lstm"}},
             "seed": seed,
             "names": {"corpus": "toy", "vectors": None},
             "signature": f"ppl|{tail}",

@@ -40,12 +40,26 @@ def test_a_number_is_named_with_what_it_counts_and_a_row_of_the_paper_without_it
     assert [group.name for group in of(rows)] == ["NNRS-1", "SS-1"]
 
 
-def test_groups_that_no_label_tells_apart_are_named_by_their_texts_and_then_by_their_fingerprints():
-    texts = [make_result("mle", corpus, {"method": "mle"}, 9, 1, 2) for corpus in ("ptb", "news")]
-    texts[1]["group"] = "00000008"
-    assert [group.name for group in of(texts)] == ["mle · ptb", "mle · news"]
-    alike = [make_result("mle", "ptb", {"method": "mle"}, group, 1, 2) for group in (10, 11)]
-    assert [group.name for group in of(alike)] == ["mle · ptb · 0000000a", "mle · ptb · 0000000b"]
+def test_texts_and_models_are_told_wherever_they_differ():
+    texts = [
+        make_result("mle", "ptb", {"method": "mle"}, 8, 1, 2),
+        make_result("ss", "news", {"method": "ss"}, 9, 1, 2),
+    ]
+    assert [group.name for group in of(texts)] == ["mle · ptb", "ss · news"]
+    texts[1]["config"]["model"]["kind"] = "gru"
+    assert [group.name for group in of(texts)] == ["mle · ptb · lstm", "ss · news · gru"]
+    texts[1]["labels"] |= {"corpus": "the news", "model": "gru"}  # told by labels, and not twice
+    assert [group.name for group in of(texts)] == ["mle · ptb · lstm", "ss · the news · gru"]
+
+
+def test_groups_that_no_label_tells_apart_are_named_by_their_settings_and_then_by_their_fingerprints():
+    alike = [make_result("mle", "ptb", {"method": "mle"}, group, 1, 2) for group in (10, 11, 12)]
+    alike.append(make_result("ss", "ptb", {"method": "ss"}, 13, 1, 2))
+    alike[1]["config"]["model"] |= {"units": 64, "dropout": 0.5}
+    others = ["mle · units 200 · dropout 0.2", "mle · units 64 · dropout 0.5"]
+    assert [group.name for group in of([*alike[:2], alike[3]])] == [*others, "ss"]
+    first, second = f"{others[0]} · 0000000a", f"{others[0]} · 0000000c"
+    assert [group.name for group in of(alike)] == [first, others[1], second, "ss"]
 
 
 def test_tables_the_picture_and_the_page_call_a_setting_by_one_name():

@@ -159,6 +159,9 @@ def _of_files(
         if (references or name.startswith("self-")) and (vectors or not name.endswith("wmd"))
     ]
     chosen = possible if metrics in ((), ("all",)) else metrics
+    left = [name for name in TEXT_METRICS if name not in possible]
+    if metrics == ("all",) and left:
+        note(f"left out: {', '.join(left)} (bleu and wmd need --references, wmd and self-wmd --vectors)")
     scorers = {name: look_up(TEXT_METRICS, name, "metric of text") for name in chosen}
     if package := missing_package(chosen, LANGUAGE_MODEL):
         raise package.error()

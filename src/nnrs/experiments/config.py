@@ -5,7 +5,7 @@ import json
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,19 @@ class RunConfig:
         values = self.as_dict()
         del values["seed"], values["data"]["source"], values["vectors"]["source"]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def leaves(table: Mapping[str, Any], path: str = "") -> Iterable[tuple[str, Any]]:
+    """The values of nested tables by their full names, which begin with `path`.
+
+    >>> dict(leaves({"policy": {"k": 5, "rate": {"end": 0.2}}, "seed": 1}))
+    {'policy.k': 5, 'policy.rate.end': 0.2, 'seed': 1}
+    """
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
 
 
 def read_config(path: Path) -> dict[str, Any]:

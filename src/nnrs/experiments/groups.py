@@ -2,11 +2,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, stdev
 
+from nnrs.experiments.config import leaves
 from nnrs.experiments.score_keys import ScoreKeys, version_of
 from nnrs.experiments.store import Result
 from nnrs.run_directory import Json
@@ -59,9 +60,19 @@ class Group:
         return self.labels["method"]
 
     @property
+    def corpus(self) -> str:
+        """The name of their text."""
+        return self.results[0].corpus
+
+    @property
+    def kind(self) -> str:
+        """Of their models: lstm, gru, ..."""
+        return str(self.results[0].record["config"]["model"]["kind"])
+
+    @property
     def place(self) -> str:
         """The text that they are of, and the version where there are several: what stands in one table."""
-        text = self.labels.get("corpus", self.results[0].corpus)
+        text = self.labels.get("corpus", self.corpus)
         return ", ".join([text, *(f"{name} {value}" for name, value in self.apart.items())])
 
     @property
@@ -123,17 +134,50 @@ def grouped(results: Iterable[Result]) -> list[Group]:
 def names_of(groups: Sequence[Group]) -> list[str]:
     """What each is called: the labels in which they differ, numbers with what they count.
 
-    Those that no label tells apart are named by their texts, too, and then by their fingerprints.
+    Texts and models are told wherever they differ. Those that are still called the same are told apart by their
+    settings, and then by their fingerprints.
     """
     varying = varying_labels(groups)
     names = [_name(group, varying) for group in groups]
-    for more in ("corpus", "group"):
-        times = Counter(names)
-        names = [
-            f"{name} · {getattr(group.results[0], more)}" if times[name] > 1 else name
-            for name, group in zip(names, groups, strict=True)
-        ]
-    return names
+    for label, values in (
+        ("corpus", [group.corpus for group in groups]),
+        ("model", [group.kind for group in groups]),
+    ):
+        if len({*values}) > 1:
+            names = [
+                name if label in group.labels else f"{name} · {value}"
+                for name, group, value in zip(names, groups, values, strict=True)
+            ]
+    return _told_apart(_told_apart(names, groups, _differences), groups, _fingerprints)
+
+
+def _told_apart(
+    names: Sequence[str], groups: Sequence[Group], tell: Callable[[Sequence[Group]], list[str]]
+) -> list[str]:
+    """The names; behind one that several groups have, what tells these apart."""
+    told = list(names)
+    for name in [name for name, times in Counter(names).items() if times > 1]:
+        places = [place for place, other in enumerate(names) if other == name]
+        for place, text in zip(places, tell([groups[place] for place in places]), strict=True):
+            told[place] = f"{name} · {text}" if text else name
+    return told
+
+
+def _differences(groups: Sequence[Group]) -> list[str]:
+    """The settings in which groups differ; files apart, which have other names elsewhere."""
+    configs = [dict(leaves(group.results[0].record["config"])) for group in groups]
+    names = dict.fromkeys(
+        name for config in configs for name in config if not name.endswith((".source", "seed"))
+    )
+    varying = [name for name in names if len({str(config.get(name)) for config in configs}) > 1]
+    return [
+        " · ".join(f"{name.split('.', 1)[1]} {config[name]}" for name in varying if name in config)
+        for config in configs
+    ]
+
+
+def _fingerprints(groups: Sequence[Group]) -> list[str]:
+    return [group.results[0].group for group in groups]
 
 
 def varying_labels(groups: Sequence[Group]) -> list[str]:

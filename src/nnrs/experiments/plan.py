@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nnrs.errors import ConfigError
-from nnrs.experiments.config import RunConfig, read_config, read_table, typed
+from nnrs.experiments.config import RunConfig, leaves, read_config, read_table, typed
 from nnrs.experiments.options import RATES, SETTINGS, lay_over, parse_seeds
 from nnrs.experiments.prepare import located
 from nnrs.experiments.scoring import check_metrics
@@ -224,19 +224,6 @@ def _seeds(value: Any) -> list[int]:
             "seed = [1, 3, 7]."
         )
     return parse_seeds(str(value))
-
-
-def leaves(table: Mapping[str, Any], path: str = "") -> Iterable[tuple[str, Any]]:
-    """The values of nested tables by their full names, which begin with `path`.
-
-    >>> dict(leaves({"policy": {"k": 5, "rate": {"end": 0.2}}, "seed": 1}))
-    {'policy.k': 5, 'policy.rate.end': 0.2, 'seed': 1}
-    """
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
 
 
 def _product(flat: Flat) -> list[Flat]:

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from nnrs.errors import ConfigError
-from nnrs.experiments.config import RunConfig, VectorsConfig
+from nnrs.experiments.config import RunConfig, VectorsConfig, leaves
 from nnrs.experiments.grid import open_grid
-from nnrs.experiments.plan import Cell, Plan, leaves
+from nnrs.experiments.plan import Cell, Plan
 from nnrs.experiments.prepare import Shelf, choose_device, resolved, vectors_for
 from nnrs.experiments.store import collect, group_of, shown_config, shown_request
 from nnrs.experiments.subject import Request

@@ -14,6 +14,7 @@ def flat_row(result: Result, keys: ScoreKeys) -> dict[str, Any]:
     record = result.record
     row = {"name": result.name, **result.labels, "seed": result.seed, "group": result.group}
     row |= {"text": record["names"]["corpus"], "vectors": record["names"]["vectors"]}
+    row["model"] = record["config"]["model"]["kind"]
     for name in (
         "valid_perplexity",
         "test_perplexity",
