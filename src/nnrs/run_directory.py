@@ -85,8 +85,8 @@ class RunDirectory(Checkpoints):
         """An existing run directory of a format this version can read."""
         run = cls(path)
         if not run.is_run:
-            there = "it has no config.json" if run.path.is_dir() else "it is a file"
-            there = there if run.path.exists() else "it does not exist"
+            there = "it has no config.json" if run.path.is_dir() else "it does not exist"
+            there = "it is a file" if run.path.is_file() else there
             raise RunError(f"{run.path} is not a run directory: {there}. Was it made by `nnrs train`?")
         found = run.config().get("format")
         if not isinstance(found, int) or found > FORMAT:

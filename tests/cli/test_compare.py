@@ -123,6 +123,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
         "one": ["--methods", "mle"],
         "k": ["--methods", "mle,ss", "--k", "5"],
         "rule": ["--methods", "mle,ss", "--rule", "prose"],
+        "transition-row": ["--methods", "mle,ss,nnrs", "--transition-row", "own"],
         "metric": ["--metrics", "bleus"],
         "oracle": ["--oracle", tmp_path / "nowhere"],
         "jobs": ["--ray", "auto", "--jobs", 2],
@@ -139,7 +140,10 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
     assert said["one"] == "error: a comparison needs at least two methods, such as --methods mle,nnrs."
     using = "leave it out, or add one of nnrs, tprs, ss-nnrs, gsns, shuffled to --methods."
     for option in ("k", "rule"):
-        assert said[option] == f"error: mle and ss have no use for --{option}: {using}"
+        assert said[option] == f"error: mle, ss have no use for --{option}: {using}"
+    assert said["transition-row"].startswith(
+        "error: mle, ss, nnrs have no use for --transition-row: leave it out"
+    )
     assert said["metric"].startswith("error: unknown metric 'bleus'. Did you mean 'bleu'?")
     assert "nowhere is not a run directory" in said["oracle"]
     for name in ("jobs", "fleet"):

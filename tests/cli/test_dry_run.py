@@ -91,6 +91,17 @@ def test_vectors_that_are_not_there_are_told_before_anything_is_trained(nnrs, wo
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("asked", ["vectors", "data", "oracle"])
+def test_files_that_runs_are_measured_with_are_looked_for_before_anything_is_trained(nnrs, asked, tmp_path):
+    file = tmp_path / "grid.toml"
+    file.write_text(f'data = "synthetic:50"\npreset = "tiny"\n[evaluate]\n{asked} = "none.vec"\n')
+    done = nnrs("grid", file, "--out", tmp_path / "out", "--device", "cpu")
+    assert done.returncode == 2
+    assert "no such file or folder: " in done.stderr
+    assert "none.vec" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_runs_that_came_as_records_count_as_whole(nnrs, words, out, tmp_path):
     records, other = tmp_path / "records.jsonl", tmp_path / "other"
     assert nnrs("results", out / "runs" / "mle_seed-1", "--format", "jsonl", "--out", records).returncode == 0

@@ -335,7 +335,7 @@ def test_of_text_all_is_scored_that_there_are_the_means_for(nnrs_each, written):
     assert [one["metric"] for one in json.loads(done["one line"].stdout)] == ["bleu4", "corpus-bleu4"]
     why = "self-bleu compares sentences with each other and needs at least 2, got 1."
     assert done["one line"].stderr.splitlines() == [
-        "left out: wmd, self-wmd (bleu and wmd need --references, wmd and self-wmd --vectors)",
+        "left out: wmd, self-wmd (bleu and wmd need --references, wmd and self-wmd --vectors and the package POT)",
         f"{written / 'short.txt'}: self-bleu left out, for {why}",
     ]
     assert done["one line alone"].returncode == 2

@@ -40,8 +40,10 @@ def test_where_nothing_moves_nothing_is_told_until_it_does(lines):
         (600.0, where()),
         (601.0, where(epochs=9)),
         (602.0, where(epochs=18)),
+        (661.0, where(epochs=18)),
+        (780.0, where(epochs=18)),
     ]
-    assert lines(looks) == [0.0, 601.0]
+    assert lines(looks) == [0.0, 601.0, 661.0]
 
 
 def test_a_run_that_ends_is_told_of_at_once_and_the_minute_begins_anew(lines):

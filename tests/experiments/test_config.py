@@ -232,6 +232,7 @@ def test_a_preset_overrides_the_size_of_a_config_and_leaves_the_rest(tmp_path):
         ("gru", {}, 5.0),
         ("highway", {"name": "sgd"}, 5.0),
         ("highway", {"learning_rate": 20}, 20.0),
+        ("highway", {"learning_rate": None}, 5.0),
         ("gru", {"name": "adamw"}, 0.001),
         ("transformer", {}, 0.001),
     ],
@@ -247,6 +248,10 @@ def test_another_model_does_not_inherit_a_learning_rate(tmp_path):
     assert configured(tmp_path, whole, units=32).optimizer.learning_rate == 5.0
     assert configured(tmp_path, whole, model="lstm").optimizer.learning_rate == 20.0
     assert configured(tmp_path, whole, model="lstm", learning_rate=3.0).optimizer.learning_rate == 3.0
+    assert configured(tmp_path, whole, model="transformer").optimizer.name == "adamw"
+    own = whole | {"optimizer": {"name": "adamw", "learning_rate": 0.5}}  # no kind's usual one
+    assert configured(tmp_path, own, model="lstm").optimizer.learning_rate == 0.5
+    assert configured(tmp_path, own, model="gru").optimizer.learning_rate == 0.5
 
 
 def test_another_optimizer_does_not_inherit_a_learning_rate(tmp_path):

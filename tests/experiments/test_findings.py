@@ -112,6 +112,13 @@ def test_training_that_came_apart_is_told_with_its_seeds_even_where_nothing_is_c
     [told] = [sentence for sentence in findings(runs).sentences if "came apart" in sentence]
     assert told.startswith("mle (seeds 2, 3), nnrs (seed 3) came apart in training: after the best epoch,")
     assert not any("came apart" in sentence for sentence in findings([*runs[:1], *runs[6:]]).sentences)
+    early = result("mle", 1, 4.0, curve=[200.0, 300.0, 100.0], best_epoch=2)  # it came back
+    late = result("mle", 1, 4.0, curve=[200.0, 100.0, 300.0, 150.0])  # and again, after the best
+    assert findings([early]).sentences == [NOTHING]
+    assert findings([late]).sentences[0].startswith("mle (seed 1) came apart")
+    texts = [result("mle", 1, 4.0, curve=apart, corpus=corpus) for corpus in ("ptb", "news")]
+    told = [sentence.split(" came apart")[0] for sentence in findings(texts).sentences[:2]]
+    assert told == ["On ptb: mle (seed 1)", "On news: mle (seed 1)"]
     first = result("mle", 1, 4.0, curve=[100.0, 200.0], best_epoch=0)  # nothing was gained that could be lost
     assert findings([first]).sentences == [NOTHING]
     warning, nothing = findings(runs[:2]).sentences

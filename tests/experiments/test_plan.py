@@ -144,9 +144,14 @@ def test_a_metric_that_a_translation_lacks_is_refused_before_anything_is_trained
         (tmp_path / name).touch()  # its languages are read off its files
     translation = {"data": {"source": str(tmp_path), "task": "translate"}, "method": "mle"}
     with pytest.raises(
-        ConfigError, match=r"^mle_seed-1 is a translation: it has perplexity, bleu, but no wmd\.$"
+        ConfigError,
+        match=r"^mle_seed-1 is a translation: it has perplexity, bleu, but no wmd\. Leave it out\.$",
     ):
         plan_of(translation, metrics=("bleu", "wmd"))
+    with pytest.raises(
+        ConfigError, match=r"^mle_seed-1 is a translation, which has no --sentences: leave it out"
+    ):
+        plan_of(translation, sentences=20)
     assert plan_of(translation, metrics=("bleu", "all")).cells
 
 
@@ -235,6 +240,21 @@ def test_what_a_config_file_says_reaches_the_methods_that_have_it(tmp_path):
     assert [cell.config.policy.neighbor_rate is None for cell in cells] == [True, True, False]
     assert cells[2].config.policy.neighbor_rate.end == 0.3
     assert [cell.config.training.epochs for cell in cells] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("rule", "of_tprs"),
+    [("constant", ("constant", 0.05)), ("prose", ("constant", 1.0))],
+    ids=["constant", "prose"],
+)
+@pytest.mark.parametrize("method", [None, "nnrs"])
+def test_methods_of_one_config_have_one_temperature_where_they_have_its_rule(rule, of_tprs, method, tmp_path):
+    policy = {"rule": rule, "temperature": 0.05, **({"method": method} if method else {})}
+    (tmp_path / "config.json").write_text(json.dumps({"policy": policy}))
+    options = {"data": "synthetic", "config": tmp_path / "config.json"}
+    cells = cells_of(options, ["mle", "nnrs", "ss-nnrs", "shuffled", "tprs"], [1])
+    settled = [(cell.config.policy.rule, cell.config.policy.temperature) for cell in cells]
+    assert settled == [(None, None), *[(rule, 0.05)] * 3, of_tprs]
 
 
 COMMANDS = {

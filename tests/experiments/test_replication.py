@@ -284,6 +284,10 @@ def test_scores_of_other_sentences_stand_in_a_table_of_their_own():
 
 def test_a_grid_over_models_is_no_table_of_the_paper():
     given = with_scores("NNRS", "lstm", 7.0)
+    assert text_lines("table2", [given])
+    of_table1 = with_scores("NNRS-1", "lstm", 7.0)
+    del of_table1.labels["model"]
+    assert text_lines("table2", [of_table1]) == []
     del given.labels["row"]
     assert text_lines("table2", [given]) == []
     assert text_table("table3", [given]) == []

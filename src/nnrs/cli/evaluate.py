@@ -115,13 +115,15 @@ def _of_runs(paths: list[Path], given: dict[str, Any], device: str) -> "list[tup
     from nnrs.cli.steps import Steps
     from nnrs.experiments.load import config_of
     from nnrs.experiments.prepare import Shelf, choose_device
-    from nnrs.experiments.scoring import evaluate_run, missing_package
+    from nnrs.experiments.scoring import check_measurable, evaluate_run, missing_package
     from nnrs.run_directory import RunDirectory
 
     runs = [run.path for path in paths for run in _runs_at(path)]
     requests = [_request(given, run) for run in runs]  # refused, if any, before anything is measured
     for run, request in zip(runs, requests, strict=True):
-        if package := missing_package(request.metrics, config_of(RunDirectory.open(run)).data.task):
+        task = config_of(RunDirectory.open(run)).data.task
+        check_measurable(request, task, str(run))
+        if package := missing_package(request.metrics, task):
             raise package.error()
     shelf, place, scores = Shelf(), choose_device(device), []
     with Steps(len(runs)) as steps:
@@ -158,10 +160,15 @@ def _of_files(
         for name in TEXT_METRICS
         if (references or name.startswith("self-")) and (vectors or not name.endswith("wmd"))
     ]
+    if metrics == ("all",):
+        missing = missing_package(possible, LANGUAGE_MODEL)
+        possible = [name for name in possible if not (missing and name.endswith("wmd"))]
+        if left := [name for name in TEXT_METRICS if name not in possible]:
+            note(
+                f"left out: {', '.join(left)} (bleu and wmd need --references, wmd and self-wmd --vectors and the "
+                "package POT)"
+            )
     chosen = possible if metrics in ((), ("all",)) else metrics
-    left = [name for name in TEXT_METRICS if name not in possible]
-    if metrics == ("all",) and left:
-        note(f"left out: {', '.join(left)} (bleu and wmd need --references, wmd and self-wmd --vectors)")
     scorers = {name: look_up(TEXT_METRICS, name, "metric of text") for name in chosen}
     if package := missing_package(chosen, LANGUAGE_MODEL):
         raise package.error()

@@ -55,6 +55,7 @@ def grid(
     json: JsonOption = False,
 ) -> None:
     """Run what is missing of a grid, skip what is done, retry what failed."""
+    from nnrs.experiments.findings import training_warnings
     from nnrs.experiments.plan import read_plan
     from nnrs.experiments.store import collect
 
@@ -63,6 +64,8 @@ def grid(
     listed = ("json" if json else "table") if dry_run else None
     carry_out(plan, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray, listed=listed)
     results = collect(out)
+    for warning in training_warnings(results):
+        note(warning)
     if json:
         print_json([result.record for result in results])
     else:
@@ -215,8 +218,7 @@ def _left(progress: "Progress") -> str:
 
 
 def _report(results: "list[Result]", title: str, out: Path) -> None:
-    """A row for each configuration, over its seeds, and what went wrong in training."""
-    from nnrs.experiments.findings import training_warnings
+    """A row for each configuration, over its seeds."""
     from nnrs.experiments.groups import Spread, grouped
 
     names = list(dict.fromkeys(name for result in results for name in result.labels))
@@ -228,6 +230,4 @@ def _report(results: "list[Result]", title: str, out: Path) -> None:
         rows.append([*cells, f"{replaced.mean:.3f}"])
     columns = (*names, "seeds", "valid", "test", "replaced")
     print_table(f"{title}: perplexity, lower is better; mean ± sd over seeds", columns, rows)
-    for warning in training_warnings(results):
-        note(warning)
     note(f"runs and results in {out}; as a table: nnrs results {out} --format csv")

@@ -59,6 +59,6 @@ def _refuse_idle(option: str, methods: Sequence[str]) -> None:
     if all(option in look_up(METHODS, name, "method").unused_settings() for name in methods):
         using = [name for name, method in METHODS.items() if option not in method.unused_settings()]
         raise ConfigError(
-            f"{' and '.join(methods)} have no use for {spelled(option)}: leave it out, or add one of "
+            f"{', '.join(methods)} have no use for {spelled(option)}: leave it out, or add one of "
             f"{', '.join(using)} to --methods."
         )

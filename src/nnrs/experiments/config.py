@@ -112,7 +112,7 @@ class RunConfig:
         if kind == "transformer":  # which SGD at the paper's rate does not train
             optimizer = {"name": "adamw", **optimizer}
         if kind in LOWER_RATES and optimizer.get("name", "sgd") == "sgd":
-            optimizer = {"learning_rate": LOWER_RATES[kind], **optimizer}
+            optimizer = {**optimizer, "learning_rate": optimizer.get("learning_rate") or LOWER_RATES[kind]}
         values["optimizer"] = optimizer
         built: RunConfig = _build(RunConfig, values)
         return built

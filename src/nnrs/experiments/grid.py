@@ -81,9 +81,11 @@ def look_at(plan: Plan, out: Path | str) -> "Board":
 def check_sources(plan: Plan, out: Path | str) -> None:
     """Refuse a plan before anything is trained where a text or a file of vectors of a run to come is not there."""
     left = [cell.config for cell in look_at(plan, out).left]
-    texts = {config.data.source for config in left if not is_built_in(config.data.source)}
-    vectors = {config.vectors.source for config in left} - {"corpus"}
-    for path in sorted(texts | vectors):
+    asked = plan.request if left else Request()  # what they are measured with
+    texts = {asked.data or "", *(config.data.source for config in left)}
+    others = {asked.vectors or "", asked.oracle or "", *(config.vectors.source for config in left)}
+    files = {text for text in texts if not is_built_in(text)} | others
+    for path in sorted(files - {"", "corpus"}):
         if not Path(path).exists():
             raise DataError(
                 f"no such file or folder: {path}. Check the path; files are looked for from here."

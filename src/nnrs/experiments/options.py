@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nnrs.errors import ConfigError
-from nnrs.experiments.config import RunConfig, read_config
+from nnrs.experiments.config import LANGUAGE_MODEL, RunConfig, read_config
 from nnrs.models.base import PRESETS
 from nnrs.policies.methods import METHODS, Method, PolicyConfig
 from nnrs.registry import look_up
@@ -185,16 +185,23 @@ def _drop_dependents(values: dict[str, Any], given: dict[str, Any], method: Meth
         for name in ("units", "dropout"):
             values.get("model", {}).pop(name, None)
     optimizer, policy = values.get("optimizer", {}), values["policy"]
-    for name, before in (
-        ("model", values.get("model", {}).get("kind")),
-        ("optimizer", optimizer.get("name")),
-    ):
-        if before is not None and given.get(name, before) != before:
-            optimizer.pop("learning_rate", None)
+    if "name" in optimizer and given.get("optimizer", optimizer["name"]) != optimizer["name"]:
+        optimizer.pop("learning_rate", None)
+    kind, task = values.get("model", {}).get("kind"), values.get("data", {}).get("task", LANGUAGE_MODEL)
+    if kind is not None and given.get("model", kind) != kind:
+        usual = RunConfig.from_dict({"data": {"task": task}, "model": {"kind": kind}}).optimizer
+        if (optimizer.get("name"), optimizer.get("learning_rate")) == (usual.name, usual.learning_rate):
+            del optimizer["name"], optimizer["learning_rate"]
     if "method" in given and policy.get("method", given["method"]) != given["method"]:
-        for name in method.unused_settings():
-            policy.pop(name, None)
-        policy.pop("rule", None), policy.pop("temperature", None)
+        keep_what_fits(policy, method)
+
+
+def keep_what_fits(policy: dict[str, Any], method: Method) -> None:
+    """Drop what settings of another method say that means nothing to this one."""
+    for name in method.unused_settings():
+        policy.pop(name, None)
+    if policy.get("rule") not in (None, *method.rules):
+        policy.pop("rule"), policy.pop("temperature", None)
 
 
 def _lay_rates(policy: dict[str, Any], given: dict[str, Any], method: Method) -> None:

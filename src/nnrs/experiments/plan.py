@@ -10,9 +10,9 @@ from typing import Any
 
 from nnrs.errors import ConfigError
 from nnrs.experiments.config import RunConfig, leaves, read_config, read_table, typed
-from nnrs.experiments.options import RATES, SETTINGS, lay_over, parse_seeds
+from nnrs.experiments.options import RATES, SETTINGS, keep_what_fits, lay_over, parse_seeds
 from nnrs.experiments.prepare import located
-from nnrs.experiments.scoring import check_metrics
+from nnrs.experiments.scoring import check_measurable
 from nnrs.experiments.subject import Request
 from nnrs.policies.methods import METHODS
 from nnrs.registry import look_up
@@ -60,7 +60,7 @@ class Plan:
         if not self.cells:
             raise ConfigError("the plan is empty: it names no runs. Name at least one.")
         for cell in self.cells:  # before anything is trained
-            check_metrics(self.request.metrics, cell.config.data.task, cell.name)
+            check_measurable(self.request, cell.config.data.task, cell.name)
         _refuse_equal(self.cells)
 
     def as_dict(self) -> Json:
@@ -173,11 +173,10 @@ def cells_of(
         )
     cells = []
     for name in methods:
-        unused = look_up(METHODS, name, "method").unused_settings()
-        given = {option: value for option, value in options.items() if option not in unused}
+        method = look_up(METHODS, name, "method")
+        given = {option: value for option, value in options.items() if option not in method.unused_settings()}
         values = read_config(given["config"]) if "config" in given else {}
-        for setting in unused:
-            values.get("policy", {}).pop(setting, None)
+        keep_what_fits(values.setdefault("policy", {}), method)
         config = located(lay_over(values, {**given, "method": name}))
         said = {"method": name, **(labels or {})}
         cells += [

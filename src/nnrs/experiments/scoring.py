@@ -54,19 +54,21 @@ def evaluate_run(
 def metrics_of(subject: Subject) -> "Metrics":
     """The metrics that there are for a run of this kind."""
     task = subject.config.data.task
-    check_metrics(subject.request.metrics, task, str(subject.directory.path))
-    if task == TRANSLATE:
-        check_request(subject)
+    check_measurable(subject.request, task, str(subject.directory.path))
     return _known(task)
 
 
-def check_metrics(metrics: Collection[str], task: str, run: str) -> None:
-    """Refuse what is no metric at all, or none of a run of this task."""
+def check_measurable(request: Request, task: str, run: str) -> None:
+    """Refuse what cannot be asked of a run of this task, before it is trained or measured."""
     known = _known(task)
-    for name in metrics:
+    for name in request.metrics:
         look_up({**METRICS, "all": None}, name, "metric")
         if name not in known and name != "all":
-            raise ConfigError(f"{run} is a translation: it has {', '.join(known)}, but no {name}.")
+            raise ConfigError(
+                f"{run} is a translation: it has {', '.join(known)}, but no {name}. Leave it out."
+            )
+    if task == TRANSLATE:
+        check_request(request, run)
 
 
 def _known(task: str) -> "Metrics":

@@ -40,14 +40,14 @@ def usual_decoding(path: Path) -> str:
     return "greedy" if translates else Request().decodings[0]
 
 
-def check_request(subject: Subject) -> None:
+def check_request(request: Request, run: str) -> None:
     """Refuse what only a language model can be asked."""
-    path, plain = subject.directory.path, {item.name: item.default for item in fields(Request)}
+    plain = {item.name: item.default for item in fields(Request)}
     for name in FOR_TEXT:
-        if getattr(subject.request, name) != plain[name]:
-            raise ConfigError(f"{path} is a translation, which has no --{name}: leave it out.")
-    if TEACHER_FORCED in subject.request.decodings:
-        raise ConfigError(f"{path} is a translation, and {TEACHER_FORCED} is none. Use greedy or beam5.")
+        if getattr(request, name) != plain[name]:
+            raise ConfigError(f"{run} is a translation, which has no --{name}: leave it out.")
+    if TEACHER_FORCED in request.decodings:
+        raise ConfigError(f"{run} is a translation, and {TEACHER_FORCED} is none. Use greedy or beam5.")
 
 
 def translation_perplexity(subject: Subject, split: str) -> Iterator[Score]:
