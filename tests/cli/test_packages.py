@@ -115,6 +115,15 @@ def test_runs_are_not_measured_in_part(nnrs_without_metrics, out):
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
 
 
+def test_all_of_a_text_does_without_distances_and_says_so(nnrs_without_metrics, text):
+    done = nnrs_without_metrics(
+        "evaluate", "--text", text, "--metrics", "all", "--vectors", "none.vec", "--json"
+    )
+    assert "left out: bleu, wmd, self-wmd (" in done.stderr
+    assert "the package POT)" in done.stderr
+    assert "needs the package" not in done.stderr
+
+
 def test_text_is_refused_before_vectors_are_read(nnrs_without_metrics, text):
     done = nnrs_without_metrics("evaluate", "--text", text, "--metrics", "self-wmd", "--vectors", "none.vec")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", NO_POT)

@@ -243,6 +243,11 @@ def test_the_learning_rate_goes_with_the_model_and_the_optimizer(kind, optimizer
     assert RunConfig.from_dict(config.as_dict()) == config
 
 
+def test_a_learning_rate_of_nothing_is_refused_of_every_model():
+    with pytest.raises(ConfigError, match=r"learning_rate must be positive, got 0\.0"):
+        RunConfig.from_dict({"model": {"kind": "gru"}, "optimizer": {"learning_rate": 0}})
+
+
 def test_another_model_does_not_inherit_a_learning_rate(tmp_path):
     whole = RunConfig.from_dict({"model": {"kind": "gru"}}).as_dict()
     assert configured(tmp_path, whole, units=32).optimizer.learning_rate == 5.0

@@ -161,8 +161,7 @@ def _of_files(
         if (references or name.startswith("self-")) and (vectors or not name.endswith("wmd"))
     ]
     if metrics == ("all",):
-        missing = missing_package(possible, LANGUAGE_MODEL)
-        possible = [name for name in possible if not (missing and name.endswith("wmd"))]
+        possible = [name for name in possible if not missing_package([name], LANGUAGE_MODEL)]
         if left := [name for name in TEXT_METRICS if name not in possible]:
             note(
                 f"left out: {', '.join(left)} (bleu and wmd need --references, wmd and self-wmd --vectors and the "

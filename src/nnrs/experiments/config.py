@@ -111,8 +111,9 @@ class RunConfig:
         kind, optimizer = values["model"]["kind"], values.get("optimizer", {})
         if kind == "transformer":  # which SGD at the paper's rate does not train
             optimizer = {"name": "adamw", **optimizer}
-        if kind in LOWER_RATES and optimizer.get("name", "sgd") == "sgd":
-            optimizer = {**optimizer, "learning_rate": optimizer.get("learning_rate") or LOWER_RATES[kind]}
+        by_sgd = optimizer.get("name", "sgd") == "sgd"
+        if kind in LOWER_RATES and by_sgd and optimizer.get("learning_rate") is None:
+            optimizer = {**optimizer, "learning_rate": LOWER_RATES[kind]}
         values["optimizer"] = optimizer
         built: RunConfig = _build(RunConfig, values)
         return built

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 
-from nnrs.experiments.config import DataConfig
+from nnrs.experiments.config import DataConfig, leaves
 from nnrs.experiments.groups import Group
 from nnrs.experiments.score_keys import version_of
 from nnrs.run_directory import Json
@@ -91,7 +91,9 @@ def settings_of_groups(groups: Sequence[Group]) -> list[Setting]:
     members: dict[int, list[Group]] = {}
     for number, group in zip(setting_numbers(groups), groups, strict=True):
         members.setdefault(number, []).append(group)
-    flats = [_flat(_surroundings(some[0])) for some in members.values()]
+    flats = [
+        {name: str(value) for name, value in leaves(_surroundings(some[0]))} for some in members.values()
+    ]
     varying = [name for name in flats[0] if len({flat.get(name) for flat in flats}) > 1] if flats else []
     return [
         Setting(tuple(some), _name(flat, varying)) for some, flat in zip(members.values(), flats, strict=True)
@@ -118,12 +120,6 @@ def _surroundings(group: Group) -> Json:
     text = {"source": record["names"]["corpus"], "text": record.get("text")}  # two texts may have one name
     parts["data"] = {**parts["data"], **text}
     return {**parts, "nnrs": {"version": version_of(str(record["signature"]))}}
-
-
-def _flat(values: Json) -> dict[str, str]:
-    return {
-        f"{section}.{name}": str(value) for section, part in values.items() for name, value in part.items()
-    }
 
 
 def _name(flat: dict[str, str], varying: Sequence[str]) -> str:
