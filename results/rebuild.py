@@ -36,6 +36,8 @@ STUDIES = (
     "ptb-large",
     "ptb-large-seeds",
     "ptb-large-weights",
+    "ptb-rates",
+    "ptb-table2-20",
     "synthetic",
     "synthetic-dose",
     "synthetic-k",
