@@ -136,14 +136,24 @@ def _carry_out(runs: "list[Run]", several: bool, tensorboard: bool) -> "list[Out
 
 
 def _tell(outcomes: "list[Outcome]", several: bool, out: Path, json: bool) -> None:
-    """The scores of what came to its end, and why the rest did not."""
+    """The scores of what came to its end, which of that came apart, and why the rest did not."""
     _explain_stop(outcomes, out)
     summaries = {item.run.directory.path.name: item.summary for item in outcomes if item.summary}
     if summaries and several:
         report_several(summaries, out, json)
     elif outcomes[0].summary and outcomes[0].run.group.leads:
         report(outcomes[0].summary, out, json)
+    _warn([item.run for item in outcomes if item.summary and item.run.group.leads])
     _explain_divergence(outcomes, several)
+
+
+def _warn(finished: "list[Run]") -> None:
+    """Name the runs whose training came apart before its end."""
+    from nnrs.experiments.findings import training_warnings
+    from nnrs.experiments.store import collect
+
+    for warning in training_warnings(collect(*(run.directory.path for run in finished))):
+        note(warning)
 
 
 def _explain_stop(outcomes: "list[Outcome]", out: Path) -> None:
