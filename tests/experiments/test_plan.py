@@ -155,6 +155,19 @@ def test_a_metric_that_a_translation_lacks_is_refused_before_anything_is_trained
     assert plan_of(translation, metrics=("bleu", "all")).cells
 
 
+@pytest.mark.parametrize("metric", ["wmd", "self-wmd"])
+def test_distances_between_words_without_vectors_are_refused_before_anything_is_trained(metric):
+    methods = {"method": ["nnrs", "mle"]}
+    with pytest.raises(
+        ConfigError, match=rf"^mle_seed-1 is trained without word vectors, which {metric} needs\."
+    ):
+        plan_of(methods, metrics=("perplexity", metric))
+    assert plan_of({"method": "nnrs"}, metrics=(metric,)).cells
+    assert plan_of({**methods, "initialise": True}, metrics=(metric,)).cells
+    assert plan_of(methods, metrics=(metric,), vectors="corpus").cells
+    assert plan_of(methods, metrics=("all",)).cells  # which leaves it out
+
+
 def test_a_grid_file_gives_a_plan(tmp_path):
     path = tmp_path / "rates.toml"
     path.write_text('method = ["mle", "ss"]\n[evaluate]\nmetrics = ["perplexity", "bleu"]\nsentences = 7\n')

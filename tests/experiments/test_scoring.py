@@ -315,7 +315,9 @@ def test_all_is_all_that_a_run_has_the_means_for(run, plain_run, trained):
     less = {score.metric for score in scores_of(plain_run, "all", note=heard.append, decodings=("beam",))}
     assert len(heard) == 4
     assert not any(name.startswith(("wmd", "self-wmd", "rep", "excess")) for name in less)
-    with pytest.raises(ConfigError, match=r"trained without word vectors\. Name some with --vectors"):
+    with pytest.raises(
+        ConfigError, match=r"trained without word vectors, which wmd needs\. Name some with --vectors"
+    ):
         scores_of(plain_run, "wmd")
     assert by_name(scores_of(plain_run, "wmd", vectors=str(trained / "words.vec")))["wmd"].value > 0
 

@@ -121,9 +121,9 @@ def _of_runs(paths: list[Path], given: dict[str, Any], device: str) -> "list[tup
     runs = [run.path for path in paths for run in _runs_at(path)]
     requests = [_request(given, run) for run in runs]  # refused, if any, before anything is measured
     for run, request in zip(runs, requests, strict=True):
-        task = config_of(RunDirectory.open(run)).data.task
-        check_measurable(request, task, str(run))
-        if package := missing_package(request.metrics, task):
+        config = config_of(RunDirectory.open(run))
+        check_measurable(request, config, str(run))
+        if package := missing_package(request.metrics, config.data.task):
             raise package.error()
     shelf, place, scores = Shelf(), choose_device(device), []
     with Steps(len(runs)) as steps:

@@ -14,7 +14,7 @@ from nnrs import __version__
 from nnrs.errors import ConfigError
 from nnrs.models import TRANSLATORS
 from nnrs.models.base import ModelConfig
-from nnrs.policies.methods import PolicyConfig
+from nnrs.policies.methods import METHODS, PolicyConfig
 from nnrs.registry import look_up
 from nnrs.training.loop import TrainingConfig
 from nnrs.training.optimize import OptimizerConfig
@@ -91,6 +91,11 @@ class RunConfig:
             look_up(TRANSLATORS, self.model.kind, "translator")
             if self.training.bptt != TrainingConfig().bptt:
                 raise ConfigError("a translation reads whole sentences: leave --bptt out.")
+
+    @property
+    def uses_vectors(self) -> bool:
+        """Whether such a run has word vectors: its method proposes words, or its model starts from them."""
+        return METHODS[self.policy.method].proposal is not None or self.vectors.initialise
 
     def as_dict(self) -> dict[str, Any]:
         """The configuration as plain values; `from_dict` takes it back."""

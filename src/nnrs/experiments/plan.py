@@ -60,7 +60,7 @@ class Plan:
         if not self.cells:
             raise ConfigError("the plan is empty: it names no runs. Name at least one.")
         for cell in self.cells:  # before anything is trained
-            check_measurable(self.request, cell.config.data.task, cell.name)
+            check_measurable(self.request, cell.config, cell.name)
         _refuse_equal(self.cells)
 
     def as_dict(self) -> Json:

@@ -127,8 +127,7 @@ def prepare(config: RunConfig, device: torch.device, shelf: Shelf) -> Parts:
     """Read the text, make or read the vectors, build policy and model; what the shelf has is not made again."""
     config = with_languages(config)
     text = shelf.take(Text.read, config.data)
-    wanted = METHODS[config.policy.method].proposal is not None or config.vectors.initialise
-    vectors = shelf.take(vectors_for, config.vectors, text) if wanted else None
+    vectors = shelf.take(vectors_for, config.vectors, text) if config.uses_vectors else None
     config = resolved(located(config), text, device)
     windows = shelf.take(_windows, text, config.training, device)
     shuffles = METHODS[config.policy.method].proposal is shuffled_neighbors

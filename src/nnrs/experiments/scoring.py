@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from nnrs.errors import ConfigError, DataError
-from nnrs.experiments.config import TRANSLATE
+from nnrs.experiments.config import TRANSLATE, RunConfig
 from nnrs.experiments.exposure_scores import exposure_scores, followed
 from nnrs.experiments.generations import continuations
 from nnrs.experiments.perplexity_scores import decile_scores, noise_scores, perplexity_scores
@@ -53,19 +53,26 @@ def evaluate_run(
 
 def metrics_of(subject: Subject) -> "Metrics":
     """The metrics that there are for a run of this kind."""
-    task = subject.config.data.task
-    check_measurable(subject.request, task, str(subject.directory.path))
-    return _known(task)
+    check_measurable(subject.request, subject.config, str(subject.directory.path))
+    return _known(subject.config.data.task)
 
 
-def check_measurable(request: Request, task: str, run: str) -> None:
-    """Refuse what cannot be asked of a run of this task, before it is trained or measured."""
+def check_measurable(request: Request, config: RunConfig, run: str) -> None:
+    """Refuse what cannot be asked of a run of this configuration, before it is trained or measured."""
+    task = config.data.task
     known = _known(task)
     for name in request.metrics:
         look_up({**METRICS, "all": None}, name, "metric")
         if name not in known and name != "all":
             raise ConfigError(
                 f"{run} is a translation: it has {', '.join(known)}, but no {name}. Leave it out."
+            )
+        if PACKAGES.get(name) is POT and not (
+            request.vectors or config.uses_vectors or "all" in request.metrics
+        ):
+            raise ConfigError(
+                f"{run} is trained without word vectors, which {name} needs. Name some with --vectors (in a grid "
+                'file: vectors under [evaluate]), such as "corpus", or leave it out.'
             )
     if task == TRANSLATE:
         check_request(request, run)

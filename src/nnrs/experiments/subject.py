@@ -121,9 +121,7 @@ class Subject:
     @property
     def vectors_source(self) -> str | None:
         """Where word vectors come from: as asked, or as the run had them; None where it had none."""
-        return self.request.vectors or (
-            self.config.vectors.source if self.record["names"]["vectors"] else None
-        )
+        return self.request.vectors or (self.config.vectors.source if self.config.uses_vectors else None)
 
     @property
     def no_distances(self) -> str | None:
@@ -136,10 +134,7 @@ class Subject:
     def vectors(self) -> Embeddings:
         """The word vectors of the run's vocabulary."""
         source = self.vectors_source
-        if source is None:
-            raise ConfigError(
-                f"{self.directory.path} was trained without word vectors. Name some with --vectors."
-            )
+        assert source is not None  # or it would have been refused, or left out
         if source == "corpus":
             return self._shelf.take(vectors_for, VectorsConfig(), self.text)
         vectors = self._shelf.take(read_vectors, Path(source), self.vocabulary.words)
