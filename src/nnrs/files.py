@@ -106,10 +106,11 @@ def check_replaceable(path: Path, mark: str, kind: str) -> None:
 
 
 def refuse_file(path: Path) -> None:
-    """An error where a file stands in the place of a folder."""
+    """An error where a file stands in the place of a folder, or of one that is to hold it."""
     with explained(path, "read"):
-        if path.exists() and not path.is_dir():
-            raise RunError(f"{path} is a file, and a folder is expected. Choose another --out.")
+        lowest = next((place for place in (path, *path.parents) if place.exists()), None)
+        if lowest and not lowest.is_dir():
+            raise RunError(f"{lowest} is a file, and a folder is expected. Choose another --out.")
 
 
 def _beginning(path: Path) -> str:

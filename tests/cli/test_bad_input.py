@@ -49,8 +49,8 @@ BAD_TRAINING = {
     "config type": ("--config {files}/type.toml", "policy.method must be str, got 3"),
     "config that is no TOML": ("--config {files}/broken.toml", "broken.toml", "line 2"),
     # places
-    "below a file": ("--out {text}/run", "small.txt/run", "Not a directory"),
-    "seeds below a file": ("--seeds 1-3 --out {text}/run", "small.txt/run", "Not a directory"),
+    "below a file": ("--out {text}/run", "small.txt is a file, and a folder is expected"),
+    "seeds below a file": ("--seeds 1-3 --out {text}/run", "small.txt is a file, and a folder"),
 }
 
 

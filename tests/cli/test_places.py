@@ -33,7 +33,10 @@ def test_a_name_that_is_too_long_is_told_in_one_line(nnrs_each, tmp_path):
         assert outcome.stderr.count("\n") == 1, name
 
 
-def test_a_file_in_the_place_of_a_folder_is_told_to_be_one_and_left_as_it_is(nnrs_each, text, tmp_path):
+@pytest.mark.parametrize("below", ["", "out", "out/deeper"])
+def test_a_file_in_the_place_of_a_folder_is_told_to_be_one_and_left_as_it_is(
+    below, nnrs_each, text, tmp_path
+):
     (tmp_path / "grid.toml").write_text('method = "mle"\n')
     file = tmp_path / "mine.txt"
     file.write_text("mine")
@@ -47,7 +50,7 @@ def test_a_file_in_the_place_of_a_folder_is_told_to_be_one_and_left_as_it_is(nnr
         "paper": ["paper", "table1", "--pilot"],
         "demo": ["demo", "--data", text],
     }
-    done = nnrs_each({name: [*words, "--out", file] for name, words in commands.items()})
+    done = nnrs_each({name: [*words, "--out", file / below] for name, words in commands.items()})
     for name, outcome in done.items():
         assert (outcome.returncode, outcome.stdout) == (2, ""), name
         said = f"error: {file} is a file, and a folder is expected. Choose another --out.\n"
