@@ -149,7 +149,8 @@ def test_a_metric_that_a_translation_lacks_is_refused_before_anything_is_trained
     ):
         plan_of(translation, metrics=("bleu", "wmd"))
     with pytest.raises(
-        ConfigError, match=r"^mle_seed-1 is a translation, which has no --sentences: leave it out"
+        ConfigError,
+        match=r"^mle_seed-1 is a translation, and sentences does not go with it: leave sentences out",
     ):
         plan_of(translation, sentences=20)
     assert plan_of(translation, metrics=("bleu", "all")).cells
@@ -180,6 +181,26 @@ def test_a_grid_file_gives_a_plan(tmp_path):
         ConfigError, match=r"unknown config setting evaluate 'sentence'. Did you mean 'sentences'"
     ):
         read_plan(path, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('seeds = "1..8"', "seeds takes numbers and ranges such as 1-8 or 1,3,7; got '1..8'."),
+        ("seeds = -1", "seeds takes numbers and ranges such as 1-8 or 1,3,7; got '-1'."),
+        ('neighbor_rate = "0:2"', "the run with neighbor_rate 0:2: neighbor_rate: "),
+        ("bptt = 7\n[data]\ntask = 'translate'", "reads whole sentences: leave bptt out."),
+        ("to_language = 'de'", "from_language and to_language go with task translate: add it"),
+        ("unroll = 'exact'\npasses = 3", "leave passes out, or unroll."),
+        ("weight_dropout = 0.5\nmodel = 'transformer'", "to drop: leave weight_dropout out."),
+    ],
+)
+def test_a_grid_file_is_told_of_by_its_keys(line, told, tmp_path):
+    (tmp_path / "grid.toml").write_text(f"{line}\n")
+    with pytest.raises(ConfigError) as error:
+        read_plan(tmp_path / "grid.toml", "")
+    assert told in str(error.value)
+    assert "--" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["metrics", "splits", "decodings"])

@@ -339,9 +339,9 @@ def test_what_does_not_apply_is_refused(given, message):
         ({"metrics": ("exposure",)}, "perplexity, bleu, but no exposure"),
         ({"metrics": ("self-bleu",)}, "perplexity, bleu, but no self-bleu"),
         ({"metrics": ("bleus",)}, "Did you mean 'bleu'"),
-        ({"length": 10}, "no --length"),
-        ({"prefix": 3}, "no --prefix"),
-        ({"oracle": "run"}, "no --oracle"),
+        ({"length": 10}, "length does not go with it"),
+        ({"prefix": 3}, "prefix does not go with it"),
+        ({"oracle": "run"}, "oracle does not go with it"),
         ({"decodings": ("teacher-forced",)}, "Use greedy or beam5"),
     ],
 )

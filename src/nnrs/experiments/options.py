@@ -141,6 +141,16 @@ def spelled(option: str) -> str:
     return f"--{option.removesuffix('_language').replace('_', '-')}"
 
 
+def as_keys(message: str) -> str:
+    """A message that speaks of options, with the keys that a grid's file has for them.
+
+    >>> as_keys("leave --batch-size or --from out, or choose another --out")
+    'leave batch_size or from_language out, or choose another --out'
+    """
+    keys = {spelled(option): option for option in (*SETTINGS, *RATES, "schedule", "seeds")}
+    return re.sub(r"--[a-z-]+", lambda found: keys.get(found[0], found[0]), message)
+
+
 def configure_seeds(given: dict[str, Any]) -> list[RunConfig]:
     """The same configuration for each seed of `given["seeds"]`."""
     if "seed" in given:

@@ -10,7 +10,7 @@ from typing import Any
 
 from nnrs.errors import ConfigError
 from nnrs.experiments.config import RunConfig, leaves, read_config, read_table, typed
-from nnrs.experiments.options import RATES, SETTINGS, keep_what_fits, lay_over, parse_seeds
+from nnrs.experiments.options import RATES, SETTINGS, as_keys, keep_what_fits, lay_over, parse_seeds
 from nnrs.experiments.prepare import located
 from nnrs.experiments.scoring import check_measurable
 from nnrs.experiments.subject import Request
@@ -130,7 +130,11 @@ def read_plan(path: Path, command: str) -> Plan:
     if not isinstance(title, str) or not isinstance(evaluate, dict):
         raise ConfigError(f"{path}: title must be a text and evaluate a table.")
     request = request_of(evaluate)
-    return Plan(kind="grid", title=title, command=command, cells=tuple(expand(values)), request=request)
+    try:
+        cells = tuple(expand(values))
+    except ConfigError as error:  # which may name the options of `nnrs train`
+        raise ConfigError(as_keys(str(error))) from None
+    return Plan(kind="grid", title=title, command=command, cells=cells, request=request)
 
 
 def expand(values: Mapping[str, Any]) -> list[Cell]:

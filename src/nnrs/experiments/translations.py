@@ -45,7 +45,7 @@ def check_request(request: Request, run: str) -> None:
     plain = {item.name: item.default for item in fields(Request)}
     for name in FOR_TEXT:
         if getattr(request, name) != plain[name]:
-            raise ConfigError(f"{run} is a translation, which has no --{name}: leave it out.")
+            raise ConfigError(f"{run} is a translation, and {name} does not go with it: leave {name} out.")
     if TEACHER_FORCED in request.decodings:
         raise ConfigError(f"{run} is a translation, and {TEACHER_FORCED} is none. Use greedy or beam5.")
 
