@@ -123,6 +123,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
         "one": ["--methods", "mle"],
         "k": ["--methods", "mle,ss", "--k", "5"],
         "rule": ["--methods", "mle,ss", "--rule", "prose"],
+        "one rule": ["--methods", "nnrs,tprs", "--rule", "prose"],
         "transition-row": ["--methods", "mle,ss,nnrs", "--transition-row", "own"],
         "metric": ["--metrics", "bleus"],
         "oracle": ["--oracle", tmp_path / "nowhere"],
@@ -141,6 +142,10 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
     using = "leave it out, or add one of nnrs, tprs, ss-nnrs, gsns, shuffled to --methods."
     for option in ("k", "rule"):
         assert said[option] == f"error: mle, ss have no use for --{option}: {using}"
+    assert said["one rule"] == (
+        "error: method 'tprs' keeps a constant temperature: its rule is constant alone, and prose goes with nnrs, "
+        "ss-nnrs, shuffled. Leave the rule out, or the method."
+    )
     assert said["transition-row"].startswith(
         "error: mle, ss, nnrs have no use for --transition-row: leave it out"
     )

@@ -197,8 +197,10 @@ class PolicyConfig:
             object.__setattr__(self, "rule", method.rules[0])
         look_up(RULES, str(self.rule), "temperature rule")
         if self.rule not in method.rules:
+            having = ", ".join(other for other, made in METHODS.items() if self.rule in made.rules)
             raise ConfigError(
-                f"method '{self.method}' keeps a constant temperature: rule={self.rule} goes with nnrs."
+                f"method '{self.method}' keeps a constant temperature: its rule is {method.rules[0]} alone, and "
+                f"{self.rule} goes with {having}. Leave the rule out, or the method."
             )
         if self.temperature is None:
             object.__setattr__(self, "temperature", method.temperature)
