@@ -242,7 +242,7 @@ def test_records_of_other_runs_are_refused_with_the_difference_before_anything_i
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"epochs": 3}, "holds another plan, with runs that this one lacks: mle_seed-1"),
+        ({"epochs": 3}, "holds another plan, whose mle_seed-1 differs in training.epochs (2 there, 3 here)."),
         ({"seeds": "1"}, "runs that this one lacks: mle_seed-2, ss-nnrs_seed-2. Choose another --out"),
     ],
 )

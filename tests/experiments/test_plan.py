@@ -236,10 +236,29 @@ def test_a_plan_that_lacks_runs_or_measures_otherwise_is_refused():
         ConfigError, match=r"lacks: ss-nnrs_seed-2, ss-nnrs_seed-3, ss-nnrs_seed-4 and 5 more"
     ):
         plan_of({"seeds": "1"}).following(before)
-    with pytest.raises(ConfigError, match=r"measured with other sentences\. Ask for the same, or choose"):
+    with pytest.raises(
+        ConfigError, match=r"measured with other sentences \(1000 there, 5 here\)\. Ask for the same"
+    ):
         plan_of({"seeds": "1-9"}, sentences=5).following(before)
     with pytest.raises(ConfigError, match="made as grid and not as compare"):
         plan_of({"seeds": "1-9"}, kind="compare").following(before)
+
+
+def test_a_plan_whose_runs_have_another_setting_is_refused_with_both_values():
+    stored = json.loads(json.dumps(plan_of({"method": ["mle", "nnrs"], "seeds": "1-2"}).as_dict()))
+    for cell in stored["cells"]:
+        cell["config"]["training"]["precision"] = "bf16"  # what was the default then
+    with pytest.raises(ConfigError) as error:
+        plan_of({"method": ["mle", "nnrs"], "seeds": "1-3"}).following(Plan.from_dict(stored))
+    assert str(error.value) == (
+        'the folder holds another plan, whose mle_seed-1 differs in training.precision ("bf16" there, "auto" here). '
+        "Set that as it is there, or choose another --out; a plan may only grow."
+    )
+    many = {"epochs": 2, "clip": 1.0, "units": 16, "learning_rate": 3.0}
+    with pytest.raises(
+        ConfigError, match=r"in model.units .*, optimizer.clip .*, optimizer.learning_rate .* and 1 more"
+    ):
+        plan_of(many).following(plan_of({}))
 
 
 def test_no_seeds_are_told_by_their_name():

@@ -10,6 +10,7 @@ from typing import Any
 
 from nnrs.errors import ConfigError
 from nnrs.experiments.config import RunConfig, leaves, read_config, read_table, typed
+from nnrs.experiments.differences import differences, facts
 from nnrs.experiments.options import RATES, SETTINGS, as_keys, keep_what_fits, lay_over, parse_seeds
 from nnrs.experiments.prepare import located
 from nnrs.experiments.scoring import check_measurable
@@ -99,23 +100,32 @@ class Plan:
                 f"the folder holds '{before.title}', made as {before.kind} and not as {self.kind}. "
                 "Choose another --out."
             )
-        asked, known = asdict(self.request), asdict(before.request)
-        apart = [name for name in asked if asked[name] != known[name]]
-        if apart:
+        if self.request != before.request:
+            apart = differences(*(facts(asdict(plan.request)) for plan in (before, self)))
             raise ConfigError(
-                f"the folder holds runs that are measured with other {' and '.join(apart)}. "
+                f"the folder holds runs that are measured with other {apart}. "
                 "Ask for the same, or choose another --out."
             )
         ours, theirs = ({cell.config: cell for cell in plan.cells} for plan in (self, before))
-        gone = [cell.name for config, cell in theirs.items() if config not in ours]
+        gone = [cell for config, cell in theirs.items() if config not in ours]
         if gone:
-            raise ConfigError(
-                f"the folder holds another plan, with runs that this one lacks: {_several(gone)}. "
-                "Choose another --out; a plan may only grow."
-            )
+            raise ConfigError(f"the folder holds another plan, {self._lacking(gone)}; a plan may only grow.")
         kept = [replace(cell, labels=ours[config].labels) for config, cell in theirs.items()]
         added = [cell for config, cell in ours.items() if config not in theirs]
         return replace(self, cells=(*kept, *added))
+
+    def _lacking(self, gone: Sequence[Cell]) -> str:
+        """What became of runs of an earlier plan (another setting, else their names), and what to do."""
+        named = {cell.name: cell for cell in self.cells}
+        for cell in gone:
+            if cell.name in named:
+                apart = differences(*(facts(each.config.as_dict()) for each in (cell, named[cell.name])))
+                return (
+                    f"whose {cell.name} differs in {apart}. Set that as it is there, or choose another --out"
+                )
+        return (
+            f"with runs that this one lacks: {_several([cell.name for cell in gone])}. Choose another --out"
+        )
 
 
 def request_of(values: Mapping[str, Any]) -> Request:

@@ -1,6 +1,5 @@
 """Records of finished runs put into a grid's folder: what was trained elsewhere is not trained again."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -9,7 +8,8 @@ from pathlib import Path
 import torch
 
 from nnrs.errors import ConfigError
-from nnrs.experiments.config import RunConfig, VectorsConfig, leaves
+from nnrs.experiments.config import RunConfig, VectorsConfig
+from nnrs.experiments.differences import differences, facts
 from nnrs.experiments.grid import open_grid
 from nnrs.experiments.plan import Cell, Plan
 from nnrs.experiments.prepare import Shelf, choose_device, resolved, vectors_for
@@ -20,7 +20,6 @@ from nnrs.grid_directory import GridDirectory
 from nnrs.neighbors.cache import fingerprint_of
 from nnrs.run_directory import Json, RunDirectory, folder_at_once
 
-SHOWN = 3  # of the differences between a run and a record
 Facts = frozenset[tuple[str, str]]  # what a run is, by name; values as JSON
 
 
@@ -83,7 +82,7 @@ def _facts(record: Json) -> Facts:
     config = {**record.get("config", {}), "request": record.get("request") or {}}
     data = {name: value for name, value in config.get("data", {}).items() if name != "source"}
     text = {"corpus": record["names"]["corpus"], "text": record.get("text")}
-    return frozenset((name, json.dumps(value)) for name, value in leaves({**config, "data": data, **text}))
+    return frozenset(facts({**config, "data": data, **text}).items())
 
 
 def _matching(runs: Sequence[Expected], records: Sequence[Json], shelf: Shelf) -> dict[RunConfig, Json]:
@@ -112,18 +111,10 @@ def _misfit(runs: Sequence[Expected], records: Sequence[Json]) -> str:
     """Why no record is one of these runs."""
     if not records:
         return "it holds no results."
-    facts = [(record["name"], _facts(record)) for record in records]
-    run, (name, there) = min(product(runs, facts), key=lambda pair: len(pair[0].facts ^ pair[1][1]))
-    ours, theirs = dict(run.facts), dict(there)
-    apart = [
-        f"{fact} ({theirs.get(fact, 'nothing')} there, {ours.get(fact, 'nothing')} here)"
-        for fact in sorted({fact for fact, _ in run.facts ^ there})
-    ] or ["the content of its vectors"]
-    more = f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else ""
-    return (
-        f"no record is a run of this plan. The nearest, {name}, differs from {run.cell.name} in "
-        f"{', '.join(apart[:SHOWN])}{more}."
-    )
+    known = [(record["name"], _facts(record)) for record in records]
+    run, (name, there) = min(product(runs, known), key=lambda pair: len(pair[0].facts ^ pair[1][1]))
+    apart = differences(dict(there), dict(run.facts)) or "the content of its vectors"
+    return f"no record is a run of this plan. The nearest, {name}, differs from {run.cell.name} in {apart}."
 
 
 def _put(grid: GridDirectory, cell: Cell, record: Json) -> bool:
