@@ -169,6 +169,17 @@ def test_distances_between_words_without_vectors_are_refused_before_anything_is_
     assert plan_of(methods, metrics=("all",)).cells  # which leaves it out
 
 
+def test_exposure_of_too_short_a_text_or_of_no_history_is_refused_before_anything_is_trained():
+    with pytest.raises(
+        ConfigError, match=r"^exposure cannot be measured: it needs a length of at least 7, got 6\."
+    ):
+        plan_of({"method": "mle"}, metrics=("perplexity", "exposure"), length=6)
+    with pytest.raises(ConfigError, match="it follows the model's own history"):
+        plan_of({"method": "mle"}, metrics=("exposure",), decodings=("beam", "teacher-forced"))
+    assert plan_of({"method": "mle"}, metrics=("exposure",), decodings=("beam", "greedy"), length=7).cells
+    assert plan_of({"method": "mle"}, metrics=("all",), length=6).cells  # which leaves it out
+
+
 def test_a_grid_file_gives_a_plan(tmp_path):
     path = tmp_path / "rates.toml"
     path.write_text('method = ["mle", "ss"]\n[evaluate]\nmetrics = ["perplexity", "bleu"]\nsentences = 7\n')

@@ -277,10 +277,15 @@ def test_an_oracle_is_another_run_with_the_same_words(run, trained, tmp_path):
 
 
 def test_exposure_refuses_what_has_no_history_of_its_own(run):
-    with pytest.raises(ConfigError, match="add sample, greedy or top-p to --decode"):
+    with pytest.raises(ConfigError, match="own history, as sample, greedy and top-p write one"):
         scores_of(run, "exposure", decodings=("beam", "teacher-forced"))
-    with pytest.raises(ConfigError, match="--length of at least 7, got 6"):
+    with pytest.raises(
+        ConfigError, match="exposure cannot be measured: it needs a length of at least 7, got 6"
+    ):
         scores_of(run, "exposure", length=6)
+    heard = []
+    scores_of(run, "all", length=6, note=heard.append)
+    assert f"{run}: exposure left out, for it needs a length of at least 7, got 6" in heard
 
 
 def test_scores_are_kept_once_for_each_signature(run):

@@ -5,7 +5,6 @@ from functools import partial
 
 import torch
 
-from nnrs.errors import ConfigError
 from nnrs.evaluation import exposure
 from nnrs.evaluation.generate import decoding_of
 from nnrs.experiments.generations import continuations, cut
@@ -26,17 +25,19 @@ def followed(request: Request) -> list[str]:
     return [name for name in request.decodings if name != TEACHER_FORCED and decoding_of(name).width == 1]
 
 
+def exposure_lack(request: Request) -> str | None:
+    """What such a request lacks for exposure, if anything."""
+    if request.length < RECOVERY + 2:
+        return f"it needs a length of at least {RECOVERY + 2}, got {request.length}"
+    if not followed(request):
+        return "it follows the model's own history, as sample, greedy and top-p write one; none of them is asked for"
+    return None
+
+
 def exposure_scores(subject: Subject, split: str) -> Iterator[Score]:
     """How the model fares on its own history, step by step, and once the history is gold again."""
-    request = subject.request
-    if request.length < RECOVERY + 2:
-        raise ConfigError(f"exposure needs a --length of at least {RECOVERY + 2}, got {request.length}.")
-    if not followed(request):
-        raise ConfigError(
-            "exposure follows the model's own history: add sample, greedy or top-p to --decode."
-        )
     oracle = subject.own.take(oracle_of, subject)
-    for name in followed(request):
+    for name in followed(subject.request):
         sign = partial(subject.sign, split, name)
         yield from _along(subject, split, name, sign)
         if oracle:

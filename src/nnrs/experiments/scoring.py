@@ -8,7 +8,7 @@ import torch
 
 from nnrs.errors import ConfigError, DataError
 from nnrs.experiments.config import TRANSLATE, RunConfig
-from nnrs.experiments.exposure_scores import exposure_scores, followed
+from nnrs.experiments.exposure_scores import exposure_lack, exposure_scores
 from nnrs.experiments.generations import continuations
 from nnrs.experiments.perplexity_scores import decile_scores, noise_scores, perplexity_scores
 from nnrs.experiments.prepare import Shelf
@@ -74,6 +74,8 @@ def check_measurable(request: Request, config: RunConfig, run: str) -> None:
                 f"{run} is trained without word vectors, which {name} needs. Name some with --vectors (in a grid "
                 'file: vectors under [evaluate]), such as "corpus", or leave it out.'
             )
+        if name == "exposure" and (lack := exposure_lack(request)):
+            raise ConfigError(f"exposure cannot be measured: {lack}. Ask for that, or leave exposure out.")
     if task == TRANSLATE:
         check_request(request, run)
 
@@ -103,8 +105,8 @@ def _chosen(subject: Subject, known: "Metrics") -> list[str]:
         for name, package in needed.items()
         if (reason := subject.no_distances if package is POT else package.lack)
     }
-    if "exposure" in known and not followed(subject.request):
-        missing["exposure"] = "no decoding follows the model's own history (--decode)"
+    if "exposure" in known and (lack := exposure_lack(subject.request)):
+        missing["exposure"] = lack
     for name, reason in missing.items():
         subject.note(f"{subject.directory.path}: {name} left out, for {reason}")
     return [name for name in known if name not in missing]
