@@ -134,6 +134,32 @@ def locked(path: Path) -> Iterator[None]:
         os.close(handle)  # and with it the lock
 
 
+class Claim:
+    """The right to work on something, which one process has until it releases it or ends."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    @classmethod
+    def of(cls, path: Path) -> "Claim | None":
+        """The right that a file stands for, which is made where it is not there; None where another has it."""
+        with explained(path):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        except OSError as error:
+            os.close(handle)
+            raise RunError(f"cannot lock {path}: {error.strerror}. Use a file system with locks.") from None
+        return cls(handle)
+
+    def release(self) -> None:
+        """Let others have it."""
+        os.close(self._handle)  # and with it the lock
+
+
 def _read_umask() -> int:
     current = os.umask(0o077)  # it can only be read by setting it
     os.umask(current)

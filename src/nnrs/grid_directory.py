@@ -13,19 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nnrs.errors import RunError
-from nnrs.files import explained, locked, read_json, refuse_file, write_json
+from nnrs.files import Claim, explained, locked, read_json, refuse_file, write_json
 from nnrs.run_directory import Json
-
-
-class Claim:
-    """The right to work on one cell, until it is released or its process ends."""
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def release(self) -> None:
-        """Let others have it."""
-        os.close(self._handle)  # and with it the lock
 
 
 class GridDirectory:
@@ -109,16 +98,7 @@ class GridDirectory:
         path = self.path / "claims" / name
         with explained(path):
             path.parent.mkdir(exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            return None
-        except OSError as error:
-            os.close(handle)
-            raise RunError(f"cannot lock {path}: {error.strerror}. Use a file system with locks.") from None
-        return Claim(handle)
+        return Claim.of(path)
 
     def is_claimed(self, name: str) -> bool:
         """Whether some process works on a cell at this moment."""

@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from nnrs.checkpoints import FORMAT, Checkpoints
 from nnrs.errors import RunError
 from nnrs.files import (
     UMASK,
+    Claim,
     explained,
     locked,
     read_json,
@@ -58,6 +59,8 @@ def folder_at_once(path: Path) -> Iterator[Path]:
 
 class RunDirectory(Checkpoints):
     """The files of one run."""
+
+    _claims: ClassVar[dict[Path, Claim]] = {}  # of this process
 
     @classmethod
     def create(cls, path: Path | str, config: Json) -> "RunDirectory":
@@ -109,6 +112,21 @@ class RunDirectory(Checkpoints):
             is_run = (folder / "config.json").is_file()
             found = [] if is_run else [config.parent for config in folder.glob("*/config.json")]
         return [cls.open(place) for place in sorted(found, key=_natural_order)]
+
+    def claim(self) -> None:
+        """Let no other process train this run, until `release` or this one's end; refuse where another does."""
+        place = self.path.resolve()
+        if place in self._claims:
+            return
+        claim = Claim.of(place / "config.json")  # which is written once, and never replaced
+        if not claim:
+            raise RunError(f"{self.path} is being trained by another process. Wait for its end, or stop it.")
+        self._claims[place] = claim
+
+    def release(self) -> None:
+        """Let others train it."""
+        if claim := self._claims.pop(self.path.resolve(), None):
+            claim.release()
 
     def config(self) -> Json:
         """The configuration as used."""

@@ -188,6 +188,7 @@ def start(config: RunConfig, out: Path | str, device: torch.device, group: Group
 def resume(path: Path | str, device: torch.device, *, previous: bool = False, group: Group = ALONE) -> Run:
     """An existing run, from its newest checkpoint (or the one before), or from its start where it has none."""
     directory = RunDirectory.open(path)
+    claim_unfinished([directory], group)
     steps = steps_to_continue(directory, previous=previous)
     found = directory.checkpoint(steps[-1]) if steps else None  # a damaged one is refused before any work
     run = reopened(directory, device, Shelf(), group)
@@ -229,6 +230,13 @@ def steps_to_continue(directory: RunDirectory, *, previous: bool) -> list[int]:
     if previous and len(steps) < 2:
         raise RunError(f"{directory.path} has no previous checkpoint. Leave --previous out.")
     return steps[:-1] if previous else steps
+
+
+def claim_unfinished(directories: Sequence[RunDirectory], group: Group = ALONE) -> None:
+    """Let no other process go on with these runs: before anything of them is read, which it would change."""
+    for directory in directories:
+        if group.leads and directory.summary() is None:
+            directory.claim()
 
 
 def reopened(directory: RunDirectory, device: torch.device, shelf: Shelf, group: Group = ALONE) -> Run:

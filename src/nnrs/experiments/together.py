@@ -15,7 +15,7 @@ from nnrs.errors import DivergenceError, RunError
 from nnrs.experiments.config import TRANSLATE, RunConfig
 from nnrs.experiments.load import config_of
 from nnrs.experiments.prepare import Shelf, prepare
-from nnrs.experiments.run import SCORED, Run, reopened, steps_to_continue
+from nnrs.experiments.run import SCORED, Run, claim_unfinished, reopened, steps_to_continue
 from nnrs.run_directory import Json, RunDirectory, folder_at_once
 from nnrs.training.agreement import BATCHED, shared_settings
 from nnrs.training.events import Callback
@@ -66,6 +66,7 @@ def resume_together(out: Path, device: torch.device, *, previous: bool = False) 
     directories = RunDirectory.within(out)
     if not directories:
         raise RunError(f"{out} holds no run directories. Were they made by `nnrs train --seeds`?")
+    claim_unfinished(directories)
     chosen = zip(directories, chosen_steps(directories, device, previous), strict=True)
     found = [directory.checkpoint(step) if step else None for directory, step in chosen]
     shelf = Shelf()
@@ -93,6 +94,15 @@ def finish_together(
     for run, heard in zip(runs, callbacks, strict=True):
         run.trainer.callbacks = (run.saver, *heard) if run.group.leads else ()
         run.trainer.should_stop = should_stop
+    try:
+        claim_unfinished([run.directory for run in runs], runs[0].group)
+        return _finish_all(runs, should_stop)
+    finally:
+        for run in runs:
+            run.directory.release()
+
+
+def _finish_all(runs: Sequence[Run], should_stop: Callable[[], bool]) -> list[Outcome]:
     outcomes = {run: Outcome(run, run.directory.summary()) for run in runs if run.finished}
     most = len(runs)
     while (waiting := [run for run in runs if run not in outcomes]) and not should_stop():
