@@ -275,6 +275,7 @@ def test_a_loss_that_explodes_stops_the_run_before_it_is_saved(nnrs, text, tiny,
     done = nnrs("train", *tiny, *options.split())
     assert done.returncode == 2
     assert "perplexity is no longer finite in epoch 0" in done.stderr.splitlines()[-1]
+    assert done.stderr.endswith("Lower --learning-rate, or the rates, and start again with another --out.\n")
     assert "Traceback" not in done.stderr
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.json", "vocabulary.json"]
 

@@ -291,6 +291,10 @@ def test_train_ends_with_the_runs_whose_training_came_apart(several, nnrs, finis
     whole = nnrs("train", "--out", tmp_path / "out", "--resume")
     assert whole.returncode == 0, whole.stderr
     assert "came apart" not in whole.stderr
+    copy = shutil.copytree(tmp_path / "out", tmp_path / "out.jsonl")  # a name that files of results have
+    (copy / run.relative_to(tmp_path / "out") / "metrics.jsonl").unlink()
+    bare = nnrs("train", "--out", copy, "--resume")
+    assert bare.returncode == 0, bare.stderr
     summary = json.loads((run / "summary.json").read_text())
     (run / "summary.json").write_text(json.dumps({**summary, "best_epoch": 1}))
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

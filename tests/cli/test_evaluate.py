@@ -74,6 +74,17 @@ def test_all_metrics_of_several_runs_are_printed_kept_and_not_put_side_by_side_i
     )
 
 
+def test_nothing_is_measured_where_one_of_the_runs_cannot_be(nnrs, runs, tmp_path):
+    copied = shutil.copytree(runs, tmp_path / "runs")
+    (copied / "both" / "scores.jsonl").unlink(missing_ok=True)
+    done = nnrs("evaluate", copied / "both", copied / "plain", "--metrics", "wmd")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        f"error: {copied / 'plain'} is trained without word vectors, which wmd needs."
+    )
+    assert not (copied / "both" / "scores.jsonl").exists()
+
+
 def scores_of(counts_by_metric):
     """For each metric the scores of two runs, which differ in their epochs and in how many sentences took part."""
     return [

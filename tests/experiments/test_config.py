@@ -44,7 +44,7 @@ BAD = {
     "rate of nan": ({"policy": {"prediction_rate": {"end": float("nan")}}}, "probability in [0, 1], got nan"),
     "rate of another method": (
         {"policy": {"method": "mle", "neighbor_rate": {}}},
-        "'mle' has no neighbor-rate: leave it out, or use one of nnrs",
+        "'mle' has no --neighbor-rate: leave it out, or use one of nnrs",
     ),
     "temperature of 0": ({"policy": {"temperature": 0}}, "temperature must be positive and finite, got 0.0"),
     "temperature of nan": ({"policy": {"temperature": float("nan")}}, "positive and finite, got nan"),

@@ -15,7 +15,9 @@ from nnrs.experiments.subject import Request
 
 
 def plan_of(values, *, kind="grid", **request):
-    return Plan(kind=kind, title="t", command="c", cells=tuple(expand(values)), request=Request(**request))
+    plan = Plan(kind=kind, title="t", command="c", cells=tuple(expand(values)), request=Request(**request))
+    plan.check_measurable()
+    return plan
 
 
 def names(values):
@@ -107,8 +109,11 @@ def test_no_label_names_more_folders_than_tell_its_file_apart():
         ),
         ({"method": ["ss", "ss"]}, "ss_seed-1 and ss_seed-1 are the same run"),
         ({"k": []}, "the list of policy.k is empty"),
-        ({"method": ["nnrs", "mle"], "k": 3}, "the run with method mle, k 3: method 'mle' has no k"),
-        ({"method": ["mle", "ss"], "granularity": ["token", "position"]}, "method 'mle' has no granularity"),
+        ({"method": ["nnrs", "mle"], "k": 3}, "the run with method mle, k 3: method 'mle' has no --k"),
+        (
+            {"method": ["mle", "ss"], "granularity": ["token", "position"]},
+            "method 'mle' has no --granularity",
+        ),
         ({"method": 5}, "config policy.method must be str, got 5"),
         ({"epochs": [2, "3"]}, "config training.epochs must be int, got '3'"),
         ({"protect": "word"}, "config vectors.protect must be a list"),
@@ -171,13 +176,26 @@ def test_distances_between_words_without_vectors_are_refused_before_anything_is_
 
 def test_exposure_of_too_short_a_text_or_of_no_history_is_refused_before_anything_is_trained():
     with pytest.raises(
-        ConfigError, match=r"^exposure cannot be measured: it needs a length of at least 7, got 6\."
+        ConfigError, match=r"^exposure cannot be measured: it needs a --length .* of at least 7, got 6\."
     ):
         plan_of({"method": "mle"}, metrics=("perplexity", "exposure"), length=6)
-    with pytest.raises(ConfigError, match="it follows the model's own history"):
+    with pytest.raises(ConfigError, match="it follows its own history"):
         plan_of({"method": "mle"}, metrics=("exposure",), decodings=("beam", "teacher-forced"))
     assert plan_of({"method": "mle"}, metrics=("exposure",), decodings=("beam", "greedy"), length=7).cells
-    assert plan_of({"method": "mle"}, metrics=("all",), length=6).cells  # which leaves it out
+    assert plan_of(
+        {"method": "mle"}, metrics=("all", "exposure", "wmd"), length=6
+    ).cells  # which leaves them out
+
+
+def test_what_a_folder_holds_is_not_refused_for_what_could_not_be_measured_of_it():
+    request = Request(metrics=("wmd",))
+    held = Plan(kind="grid", title="t", command="c", cells=tuple(expand({"method": "mle"})), request=request)
+    with pytest.raises(
+        ConfigError, match=r"^the folder holds runs that are measured with other vectors \(null there"
+    ):
+        plan_of({"method": "mle"}, metrics=("wmd",), vectors="corpus").following(
+            Plan.from_dict(held.as_dict())
+        )
 
 
 def test_a_grid_file_gives_a_plan(tmp_path):
@@ -253,6 +271,14 @@ def test_a_plan_that_lacks_runs_or_measures_otherwise_is_refused():
         plan_of({"seeds": "1-9"}, sentences=5).following(before)
     with pytest.raises(ConfigError, match="made as grid and not as compare"):
         plan_of({"seeds": "1-9"}, kind="compare").following(before)
+
+
+def test_the_setting_is_named_of_any_run_that_has_its_name_in_both_plans():
+    before = plan_of({"seeds": "1-2", "epochs": 2})
+    with pytest.raises(
+        ConfigError, match=r"whose ss-nnrs_seed-2 differs in training.epochs \(2 there, 3 here\)"
+    ):
+        plan_of({"seeds": "2-3", "epochs": 3}).following(before)
 
 
 def test_a_plan_whose_runs_have_another_setting_is_refused_with_both_values():

@@ -277,15 +277,18 @@ def test_an_oracle_is_another_run_with_the_same_words(run, trained, tmp_path):
 
 
 def test_exposure_refuses_what_has_no_history_of_its_own(run):
-    with pytest.raises(ConfigError, match="own history, as sample, greedy and top-p write one"):
+    with pytest.raises(ConfigError, match="add sample, greedy or top-p to --decode"):
         scores_of(run, "exposure", decodings=("beam", "teacher-forced"))
     with pytest.raises(
-        ConfigError, match="exposure cannot be measured: it needs a length of at least 7, got 6"
+        ConfigError, match=r"exposure cannot be measured: it needs a --length .* of at least 7, got 6"
     ):
         scores_of(run, "exposure", length=6)
     heard = []
     scores_of(run, "all", length=6, note=heard.append)
-    assert f"{run}: exposure left out, for it needs a length of at least 7, got 6" in heard
+    assert (
+        f"{run}: exposure left out, for it needs a --length (in a grid file: length) of at least 7, got 6"
+        in heard
+    )
 
 
 def test_scores_are_kept_once_for_each_signature(run):
@@ -351,6 +354,10 @@ def test_vectors_that_have_changed_are_refused_unless_they_are_named(trained, tm
         ({"metrics": ("blue",)}, "unknown metric 'blue'. Did you mean 'bleu'?"),
         ({"splits": ("tset",)}, "unknown split 'tset'. Did you mean 'test'?"),
         ({"decodings": ("greedily",)}, "unknown decoding 'greedily'. Did you mean 'greedy'?"),
+        (
+            {"decodings": ("teacherforced",)},
+            "unknown decoding 'teacherforced'. Did you mean 'teacher-forced'?",
+        ),
         ({"sentences": 0}, "sentences must be at least 1, got 0."),
     ],
 )

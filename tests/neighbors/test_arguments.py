@@ -27,3 +27,23 @@ def test_whole_numbers_of_any_library_are_taken_and_truth_values_refused(asked):
     for truth in (True, np.True_, np.array(True), torch.tensor(True), 2.0, "2"):
         with unchecked(), pytest.raises(ConfigError):
             asked(truth)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            0,
+            "no word has a neighbor: 0 of 8 words can be replaced. Use a longer text, a lower --min-count or",
+        ),
+        (1, "no word has a neighbor: 1 of 8 words can be replaced."),
+        (
+            3,
+            "k=3, the usual for 8 words, asks for more neighbors than a word has: only 3 words are replaceable. ",
+        ),
+    ],
+)
+def test_too_few_words_are_told_with_what_would_help(words, told):
+    with pytest.raises(ConfigError) as error:
+        checked_k(None, torch.arange(8) < words)
+    assert str(error.value).startswith(told)

@@ -120,6 +120,24 @@ def test_a_mask_of_zeros_and_ones_protects_as_one_of_booleans_does():
     assert torch.equal((inputs == tokens).nonzero()[:, 0], torch.arange(3))
 
 
+@pytest.mark.parametrize(
+    "protect", [[0, 1], torch.tensor([5]), torch.tensor([[0]])], ids=["list", "ids", "shape"]
+)
+def test_a_mask_of_another_shape_is_refused_by_name(protect):
+    table, tokens = nnrs.NeighborTable.from_vectors(VECTORS, k=4), torch.arange(30)
+    with (
+        unchecked(),
+        pytest.raises(ConfigError, match=r"^protect must be a mask of the tokens' shape, \(30,\)"),
+    ):
+        nnrs.replace_with_neighbors(tokens, table, rate=1.0, protect=protect)
+
+
+def test_tokens_that_are_no_tensor_are_refused_by_name():
+    table = nnrs.NeighborTable.from_vectors(VECTORS, k=4)
+    with unchecked(), pytest.raises(ConfigError, match=r"^tokens must be a tensor of ids, got list\."):
+        nnrs.replace_with_neighbors([1, 2], table, rate=1.0)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_the_default_dtype_changes_no_draw(dtype):
     table, tokens = nnrs.NeighborTable.from_vectors(VECTORS, k=4), torch.arange(30).repeat(100)

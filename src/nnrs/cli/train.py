@@ -150,9 +150,12 @@ def _tell(outcomes: "list[Outcome]", several: bool, out: Path, json: bool) -> No
 def _warn(finished: "list[Run]") -> None:
     """Name the runs whose training came apart before its end."""
     from nnrs.experiments.findings import training_warnings
-    from nnrs.experiments.store import collect
+    from nnrs.experiments.store import build_result
 
-    for warning in training_warnings(collect(*(run.directory.path for run in finished))):
+    known = [
+        run.directory for run in finished if run.directory.records("metrics")
+    ]  # of a copy they may be gone
+    for warning in training_warnings([build_result(directory) for directory in known]):
         note(warning)
 
 

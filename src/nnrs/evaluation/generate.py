@@ -68,6 +68,7 @@ DECODINGS = {
     "top-p": Decoding(top_p=0.9),
     "beam": Decoding(width=4),
 }
+NUMBERED = re.compile(r"(beam|top-p)(\d+|\d*\.\d+)")  # of their own
 
 
 def decoding_of(name: str) -> Decoding:
@@ -76,7 +77,7 @@ def decoding_of(name: str) -> Decoding:
     >>> decoding_of("beam8").width, decoding_of("top-p0.8").top_p
     (8, 0.8)
     """
-    numbered = re.fullmatch(r"(beam|top-p)(\d+|\d*\.\d+)", name)
+    numbered = NUMBERED.fullmatch(name)
     if not numbered:
         return look_up(DECODINGS, name, "decoding")
     kind, number = numbered.groups()

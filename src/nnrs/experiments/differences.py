@@ -11,7 +11,7 @@ SHOWN = 3  # of the differences
 
 def facts(table: Mapping[str, Any]) -> dict[str, str]:
     """The settings of nested tables by their full names, values as JSON."""
-    return {name: json.dumps(value) for name, value in leaves(table)}
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in leaves(table)}
 
 
 def differences(there: Mapping[str, str], here: Mapping[str, str]) -> str:

@@ -28,9 +28,13 @@ def followed(request: Request) -> list[str]:
 def exposure_lack(request: Request) -> str | None:
     """What such a request lacks for exposure, if anything."""
     if request.length < RECOVERY + 2:
-        return f"it needs a length of at least {RECOVERY + 2}, got {request.length}"
+        return (
+            f"it needs a --length (in a grid file: length) of at least {RECOVERY + 2}, got {request.length}"
+        )
     if not followed(request):
-        return "it follows the model's own history, as sample, greedy and top-p write one; none of them is asked for"
+        return (
+            "it follows its own history: add sample, greedy or top-p to --decode (in a grid file: decodings)"
+        )
     return None
 
 

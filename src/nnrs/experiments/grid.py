@@ -94,6 +94,7 @@ def check_sources(plan: Plan, out: Path | str) -> None:
 
 def _continued(plan: Plan, grid: GridDirectory) -> tuple[Plan | None, Plan]:
     """The plan that a folder holds, and this one as it continues it."""
+    plan.check_measurable()
     stored = grid.plan()
     before = None if stored is None else Plan.from_dict(stored)
     return before, plan if before is None else plan.following(before)

@@ -144,11 +144,11 @@ def spelled(option: str) -> str:
 def as_keys(message: str) -> str:
     """A message that speaks of options, with the keys that a grid's file has for them.
 
-    >>> as_keys("leave --batch-size or --from out, or choose another --out")
-    'leave batch_size or from_language out, or choose another --out'
+    >>> as_keys("leave --batch-size or --from out, or choose another --out than a--data/b")
+    'leave batch_size or from_language out, or choose another --out than a--data/b'
     """
-    keys = {spelled(option): option for option in (*SETTINGS, *RATES, "schedule", "seeds")}
-    return re.sub(r"--[a-z-]+", lambda found: keys.get(found[0], found[0]), message)
+    keys = {spelled(option): option for option in (*SETTINGS, *RATES, "seeds")}
+    return re.sub(r"(?<![\w/.-])--[a-z-]+", lambda found: keys.get(found[0], found[0]), message)
 
 
 def configure_seeds(given: dict[str, Any]) -> list[RunConfig]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from nnrs.errors import ConfigError
+from nnrs.errors import ConfigError, NnrsError
 from nnrs.experiments.config import RunConfig, leaves, read_config, read_table, typed
 from nnrs.experiments.differences import differences, facts
 from nnrs.experiments.options import RATES, SETTINGS, as_keys, keep_what_fits, lay_over, parse_seeds
@@ -60,9 +60,12 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.cells:
             raise ConfigError("the plan is empty: it names no runs. Name at least one.")
-        for cell in self.cells:  # before anything is trained
-            check_measurable(self.request, cell.config, cell.name)
         _refuse_equal(self.cells)
+
+    def check_measurable(self) -> None:
+        """Refuse what cannot be measured of its runs, before anything is trained."""
+        for cell in self.cells:
+            check_measurable(self.request, cell.config, cell.name)
 
     def as_dict(self) -> Json:
         """The plan as plain values; `from_dict` takes it back."""
@@ -142,8 +145,8 @@ def read_plan(path: Path, command: str) -> Plan:
     request = request_of(evaluate)
     try:
         cells = tuple(expand(values))
-    except ConfigError as error:  # which may name the options of `nnrs train`
-        raise ConfigError(as_keys(str(error))) from None
+    except NnrsError as error:  # which may name the options of `nnrs train`
+        raise type(error)(as_keys(str(error))) from None
     return Plan(kind="grid", title=title, command=command, cells=cells, request=request)
 
 

@@ -61,21 +61,20 @@ def check_measurable(request: Request, config: RunConfig, run: str) -> None:
     """Refuse what cannot be asked of a run of this configuration, before it is trained or measured."""
     task = config.data.task
     known = _known(task)
+    by_name = "all" not in request.metrics  # which leaves out what cannot be had
     for name in request.metrics:
         look_up({**METRICS, "all": None}, name, "metric")
         if name not in known and name != "all":
             raise ConfigError(
                 f"{run} is a translation: it has {', '.join(known)}, but no {name}. Leave it out."
             )
-        if PACKAGES.get(name) is POT and not (
-            request.vectors or config.uses_vectors or "all" in request.metrics
-        ):
+        if by_name and PACKAGES.get(name) is POT and not (request.vectors or config.uses_vectors):
             raise ConfigError(
                 f"{run} is trained without word vectors, which {name} needs. Name some with --vectors (in a grid "
                 'file: vectors under [evaluate]), such as "corpus", or leave it out.'
             )
-        if name == "exposure" and (lack := exposure_lack(request)):
-            raise ConfigError(f"exposure cannot be measured: {lack}. Ask for that, or leave exposure out.")
+        if by_name and name == "exposure" and (lack := exposure_lack(request)):
+            raise ConfigError(f"exposure cannot be measured: {lack}. Or leave exposure out.")
     if task == TRANSLATE:
         check_request(request, run)
 

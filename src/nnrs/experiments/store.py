@@ -195,10 +195,10 @@ def collect(*sources: Path | str) -> list[Result]:
 
 
 def _collected(path: Path) -> list[Result]:
-    if path.name.endswith(LINES):
-        return list(_of_lines(path))
     with explained(path, "read"):
         is_folder, exists = path.is_dir(), path.exists()
+    if path.name.endswith(LINES) and not is_folder:
+        return list(_of_lines(path))
     if not is_folder:
         what = "is a file of another kind" if exists else "does not exist"
         raise RunError(

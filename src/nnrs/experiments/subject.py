@@ -14,7 +14,7 @@ from nnrs.corpus import SPLITS, Corpus, open_corpus
 from nnrs.embeddings import Embeddings, read_vectors
 from nnrs.errors import ConfigError, RunError
 from nnrs.evaluation.evaluate import text_nats
-from nnrs.evaluation.generate import decoding_of
+from nnrs.evaluation.generate import DECODINGS, NUMBERED, decoding_of
 from nnrs.experiments.config import TRANSLATE, VectorsConfig
 from nnrs.experiments.load import LoadedRun, config_of, load
 from nnrs.experiments.prepare import Shelf, vectors_for
@@ -60,6 +60,8 @@ class Request:
 
 def decoding_label(name: str) -> str:
     """As it stands in a signature; refuses what is no decoding."""
+    if not NUMBERED.fullmatch(name):
+        look_up({**DECODINGS, TEACHER_FORCED: None}, name, "decoding")
     return name if name == TEACHER_FORCED else decoding_of(name).label()
 
 

@@ -245,10 +245,15 @@ def checked_k(k: int | None, candidates: Bool[Tensor, " vocab"]) -> int:
     if number < 0:
         raise ConfigError(f"k must be 0 or more, got {number}. With k=0 nothing is replaced.")
     if number > 0 and number >= count:
+        if count < 2:
+            raise ConfigError(
+                f"no word has a neighbor: {count} of {len(candidates):,} words can be replaced. Use a longer text, a "
+                "lower --min-count or vectors of more words; with k=0 nothing is replaced."
+            )
         asked = f"k={number}" if k is not None else f"k={usual}, the usual for {len(candidates):,} words,"
         raise ConfigError(
             f"{asked} asks for more neighbors than a word has: only {count:,} words are replaceable. "
-            f"Use at most k={max(count - 1, 0)}, or more vectors."
+            f"Use at most k={count - 1}, or more vectors."
         )
     return number
 

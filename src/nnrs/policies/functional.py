@@ -137,6 +137,11 @@ def replace_with_neighbors(
     if not isinstance(rate, Tensor):
         rate = checked_rate(rate, "rate")
     _check_room(tokens, table.vocab_size)
+    if protect is not None and (not isinstance(protect, Tensor) or protect.shape != tokens.shape):
+        raise ConfigError(
+            f"protect must be a mask of the tokens' shape, {tuple(tokens.shape)}, such as tokens == 0; ids that are "
+            "never replaced are named when the table is made (protected=[0])."
+        )
     if table.k == 0:
         return tokens.clone()
     shape = (2, *tokens.shape)
@@ -152,6 +157,10 @@ def replace_with_neighbors(
 
 def _check_room(tokens: Tensor, vocab_size: int) -> None:
     """Refuse tokens whose dtype cannot hold every id that may take their place."""
+    if not isinstance(tokens, Tensor):
+        raise ConfigError(
+            f"tokens must be a tensor of ids, got {type(tokens).__name__}. Use torch.tensor(tokens)."
+        )
     if not is_whole(tokens) or torch.iinfo(tokens.dtype).max < vocab_size - 1:
         raise ConfigError(
             f"tokens of {tokens.dtype} cannot hold the ids of a table of {vocab_size:,} words. Use tokens.long()."

@@ -187,7 +187,7 @@ class PolicyConfig:
                 )
                 option = name.replace("_", "-")
                 raise ConfigError(
-                    f"method '{self.method}' has no {option}: leave it out, or use one of {having}."
+                    f"method '{self.method}' has no --{option}: leave it out, or use one of {having}."
                 )
 
     def _settle_temperature(self, method: Method) -> None:
@@ -200,7 +200,7 @@ class PolicyConfig:
             having = ", ".join(other for other, made in METHODS.items() if self.rule in made.rules)
             raise ConfigError(
                 f"method '{self.method}' keeps a constant temperature: its rule is {method.rules[0]} alone, and "
-                f"{self.rule} goes with {having}. Leave the rule out, or the method."
+                f"{self.rule} goes with {having}. Leave the rule out, or use one of these."
             )
         if self.temperature is None:
             object.__setattr__(self, "temperature", method.temperature)

@@ -279,7 +279,7 @@ class Trainer:
         if not math.isfinite(value):
             raise DivergenceError(
                 f"the {name} is no longer finite in epoch {position.epoch}, near window {position.window}. "
-                "The last checkpoint is from before. Lower --learning-rate, or the rates, and start again."
+                "Lower --learning-rate, or the rates, and start again with another --out."
             )
 
     def _metrics(self, epoch: Epoch, valid_perplexity: float) -> EpochMetrics:
