@@ -134,6 +134,10 @@ def locked(path: Path) -> Iterator[None]:
         os.close(handle)  # and with it the lock
 
 
+class NoLocksError(RunError):
+    """The file system has no locks."""
+
+
 class Claim:
     """The right to work on something, which one process has until it releases it or ends."""
 
@@ -152,7 +156,9 @@ class Claim:
             return None
         except OSError as error:
             os.close(handle)
-            raise RunError(f"cannot lock {path}: {error.strerror}. Use a file system with locks.") from None
+            raise NoLocksError(
+                f"cannot lock {path}: {error.strerror}. Use a file system with locks."
+            ) from None
         return cls(handle)
 
     def release(self) -> None:

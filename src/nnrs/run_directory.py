@@ -19,6 +19,7 @@ from nnrs.errors import RunError
 from nnrs.files import (
     UMASK,
     Claim,
+    NoLocksError,
     explained,
     locked,
     read_json,
@@ -118,7 +119,10 @@ class RunDirectory(Checkpoints):
         place = self.path.resolve()
         if place in self._claims:
             return
-        claim = Claim.of(place / "config.json")  # which is written once, and never replaced
+        try:
+            claim = Claim.of(place / "config.json")  # which is written once, and never replaced
+        except NoLocksError:
+            return  # it is trained all the same
         if not claim:
             raise RunError(f"{self.path} is being trained by another process. Wait for its end, or stop it.")
         self._claims[place] = claim

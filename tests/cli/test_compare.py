@@ -144,7 +144,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
         assert said[option] == f"error: mle, ss have no use for --{option}: {using}"
     assert said["one rule"] == (
         "error: method 'tprs' keeps a constant temperature: its rule is constant alone, and prose goes with nnrs, "
-        "ss-nnrs, shuffled. Leave the rule out, or the method."
+        "ss-nnrs, shuffled. Leave the rule out, or use one of these."
     )
     assert said["transition-row"].startswith(
         "error: mle, ss, nnrs have no use for --transition-row: leave it out"

@@ -1,5 +1,6 @@
 """A run is trained by one process at a time."""
 
+import errno
 import os
 import signal
 import time
@@ -45,6 +46,16 @@ def test_a_claim_goes_with_its_release_and_a_process_may_have_it_twice(tmp_path)
     RunDirectory(tmp_path / "run").claim()
     RunDirectory(tmp_path / "run").release()
     run.release()
+    run.claim()
+    run.release()
+
+
+def test_where_there_are_no_locks_a_run_is_trained_all_the_same(tmp_path, monkeypatch):
+    def flock(handle, how):
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    run = RunDirectory.create(tmp_path / "run", {})
     run.claim()
     run.release()
 
