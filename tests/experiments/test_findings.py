@@ -67,6 +67,13 @@ def series(method: str, effect: float, seeds: int, **more: object) -> list[Resul
     ]
 
 
+def test_the_perplexities_of_a_sentence_differ_by_the_percentage_that_it_names():
+    # Logs of 8 and 32 against 8 and 8: geometric means 16 and 8, twice as high. The means of 8 and 32 would be 20.
+    theirs = [result("mle", seed, math.log(8.0)) for seed in (1, 2)]
+    ours = [result("nnrs", seed, math.log(value)) for seed, value in ((1, 8.0), (2, 32.0))]
+    assert "test perplexity 16.00 against 8.00, 100.00 % higher" in findings([*theirs, *ours]).sentences[-1]
+
+
 def test_eight_seeds_show_an_effect_and_say_how_large_it_is():
     found = findings([*series("mle", 0.0, 8), *series("nnrs", -0.02, 8)])
     [item] = found.contrasts

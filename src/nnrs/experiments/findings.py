@@ -113,7 +113,7 @@ def shown_p(p: float) -> str:
 
 def _sentence(item: Contrast, ours: Group, theirs: Group) -> str:
     nats = [[group.nats("test")[seed] for seed in item.seeds] for group in (ours, theirs)]
-    means = [fmean(map(math.exp, values)) for values in nats]
+    means = [math.exp(fmean(values)) for values in nats]  # geometric, so that the percentage is theirs
     measured = f"test perplexity {means[0]:.2f} against {means[1]:.2f}, {_measured(item)}"
     return f"{_on(item.setting)}{_judged(item)}: {measured}."
 
