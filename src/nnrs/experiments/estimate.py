@@ -10,6 +10,8 @@ from nnrs.experiments.run import Run
 from nnrs.policies.base import Rates
 from nnrs.schedules import progress
 
+SAMPLED = 1000  # of very many epochs, about so many are asked for their rates
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -23,12 +25,13 @@ def estimate(run: Run) -> Estimate:
     """Time and memory of what is left of the run, from a few windows at no rate and at the highest."""
     parts, first = run.parts, run.trainer.live.position.epoch
     epochs = parts.config.training.epochs
-    rates = [parts.policy.rates(progress(epoch, epochs)) for epoch in range(first, epochs)]
+    step = max(1, (epochs - first) // SAMPLED)
+    rates = [parts.policy.rates(progress(epoch, epochs)) for epoch in range(first, epochs, step)]
     highest = max(rates, key=lambda rate: rate.prediction + rate.neighbor, default=Rates())
     plain, replacing = _seconds_per_window(run, Rates()), _seconds_per_window(run, highest)
     per_epoch = [plain if rate == Rates() else replacing for rate in rates]
     valid_share = len(parts.text.ids["valid"]) / len(parts.text.ids["train"])
-    seconds = sum(per_epoch) * len(parts.windows) * (1 + valid_share / 3)  # validation is forward only
+    seconds = step * sum(per_epoch) * len(parts.windows) * (1 + valid_share / 3)  # validation is forward only
     adaptive = parts.config.optimizer.name == "adamw"
     moments = 8 * run.parameters if adaptive else 0  # made by the first step, so not yet in the peak
     return Estimate(seconds, _peak_bytes(run.device) + moments)
