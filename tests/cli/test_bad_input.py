@@ -30,6 +30,7 @@ BAD_TRAINING = {
     "truncated binary": ("--vectors {files}/short.bin", "short.bin", "row 2", "truncated"),
     # numbers
     "k of the vocabulary": ("--k 152", "k=152", "only 150 words"),
+    "too large a model": ("--units 10000000", "not enough memory", "Use a smaller --preset, --units"),
     "rate above 1": ("--neighbor-rate 0:1.5", "[0, 1]", "1.5"),
     # names (more of them, without a process each, in tests/experiments/test_config.py)
     "method": ("--method ss-nrs", "unknown method 'ss-nrs'", "Did you mean 'ss-nnrs'?"),

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import nnrs as library
+from nnrs.cli import main
 from nnrs.cli.demo import demo_plan, free_folder
 from nnrs.evaluation.generate import Decoding, generate
 from nnrs.experiments.config import DataConfig
@@ -411,3 +412,22 @@ def test_debug_shows_where_an_error_came_from(nnrs):
     done = nnrs("schedule", "--schedule", "liner", "--debug")
     assert "Traceback" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("nnrs.errors.ConfigError: unknown schedule shape 'liner'")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+    ],
+)
+def test_only_a_lack_of_memory_is_told_in_one_line(error, told, monkeypatch, capsys):
+    def fail(**options):
+        raise error
+
+    monkeypatch.setattr(main, "app", fail)
+    monkeypatch.setattr(sys, "argv", ["nnrs", "train"])
+    with pytest.raises(SystemExit if told else RuntimeError):
+        main.main()
+    assert ("error: there is not enough memory" in capsys.readouterr().err) == told

@@ -23,6 +23,8 @@ from nnrs.cli.torchrun import refuse_several
 from nnrs.cli.usage import UsageError, refusal
 from nnrs.errors import NnrsError
 
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
+
 app = typer.Typer(
     name="nnrs",
     help="Train sequence models to survive their own mistakes: neighbor replacement, scheduled sampling, both.",
@@ -63,6 +65,11 @@ def options(
         refuse_several(f"nnrs {context.invoked_subcommand}")
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether the memory was not enough; PyTorch says so in a RuntimeError, on the CPU in no class of its own."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
+
+
 def main() -> None:
     """Run the command line; errors of ours and of the parser become one line on standard error."""
     debug = "--debug" in sys.argv
@@ -76,5 +83,9 @@ def main() -> None:
         if debug:
             raise
         told = str(error)
+    except (MemoryError, RuntimeError) as error:
+        if debug or not _is_out_of_memory(error):
+            raise
+        told = "there is not enough memory for this. Use a smaller --preset, --units or --batch-size, or less text."
     typer.echo(f"error: {told}", err=True)
     sys.exit(2)
