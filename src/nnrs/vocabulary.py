@@ -124,6 +124,12 @@ def token_ids(corpus: Corpus, split: str, vocabulary: Vocabulary) -> Int[Tensor,
     return torch.from_numpy(np.asarray(ids, dtype=np.int32))
 
 
+def count_tokens(corpus: Corpus, split: str, most: int) -> int:
+    """The tokens of a split, `<eos>` after each line; it is read no further than to `most` of them."""
+    tokens = (token for line in corpus.lines(split) for token in (*line, EOS))
+    return sum(1 for _ in zip(range(most), tokens, strict=False))
+
+
 def _count(corpus: Corpus) -> Counter[str]:
     counts = Counter({EOS: 0})
     for line in corpus.lines("train"):

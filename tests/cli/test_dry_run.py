@@ -102,6 +102,39 @@ def test_files_that_runs_are_measured_with_are_looked_for_before_anything_is_tra
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["run", "dry run"])
+def test_a_text_too_short_for_its_windows_is_refused_before_anything_is_trained(
+    nnrs_each, more, text, tmp_path
+):
+    file, short = tmp_path / "grid.toml", tmp_path / "short.txt"
+    asked = 'metrics = ["perplexity", "bleu"]\nsplits = ["test"]\nlength = 500\n'
+    file.write_text(f'data = "{text}"\npreset = "tiny"\n[evaluate]\n{asked}')
+    short.write_text("a b c d e f\n" * 60)  # a test split of 3 lines
+    done = nnrs_each(
+        {
+            "grid": ["grid", file, "--out", tmp_path / "grid", *more],
+            "compare": [
+                "compare",
+                "--data",
+                short,
+                "--metrics",
+                "exposure",
+                "--out",
+                tmp_path / "compare",
+                *more,
+            ],
+        }
+    )
+    lacks = {
+        "grid": f"{text}, test: a text of 180 tokens holds no window of 10 + 500",  # 20 lines of 9
+        "compare": f"{short}, test: a text of 21 tokens holds no window of 10 + 35",
+    }
+    for name, lack in lacks.items():
+        assert (done[name].returncode, done[name].stdout) == (2, "")
+        assert f"error: {lack} (prefix + length). Use a longer text, fewer metrics, or" in done[name].stderr
+        assert not (tmp_path / name).exists()
+
+
 def test_runs_that_came_as_records_count_as_whole(nnrs, words, out, tmp_path):
     records, other = tmp_path / "records.jsonl", tmp_path / "other"
     assert nnrs("results", out / "runs" / "mle_seed-1", "--format", "jsonl", "--out", records).returncode == 0

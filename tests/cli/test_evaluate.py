@@ -325,7 +325,11 @@ REFUSED = {
         "--text {folder}/made.txt --metrics perplexity",
         "unknown metric of text 'perplexity'",
     ),
-    "no window": ("{run} --metrics bleu --length 500", "holds no window of 10 + 500", "smaller --prefix"),
+    "no window": (
+        "{run} --metrics bleu --length 500",
+        "holds no window of 10 + 500",
+        "smaller prefix or length",
+    ),
     "vectors": ("{run} --metrics wmd --vectors {folder}/absent.vec", "absent.vec"),
 }
 

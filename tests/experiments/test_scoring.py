@@ -276,6 +276,16 @@ def test_an_oracle_is_another_run_with_the_same_words(run, trained, tmp_path):
         scores_of(run, "exposure", oracle=str(tmp_path / "absent"))
 
 
+def test_all_leaves_out_what_a_text_is_too_short_for(run):
+    heard = []
+    made = by_name(scores_of(run, "all", length=5000, note=heard.append))
+    assert made.keys() >= {"ppl", "ppl-decile10"}
+    assert not made.keys() & {"bleu4", "self-bleu4", "own-accuracy"}
+    assert (
+        sum("left out, for a text of" in remark for remark in heard) == 5
+    )  # bleu, wmd, both of itself, exposure
+
+
 def test_exposure_refuses_what_has_no_history_of_its_own(run):
     with pytest.raises(ConfigError, match="add sample, greedy or top-p to --decode"):
         scores_of(run, "exposure", decodings=("beam", "teacher-forced"))

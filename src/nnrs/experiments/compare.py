@@ -1,18 +1,17 @@
 """The runs that tell whether a method helps on a text."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, islice
 from typing import Any
 
-from nnrs.corpus import Corpus, open_corpus
+from nnrs.corpus import open_corpus
 from nnrs.errors import ConfigError
+from nnrs.experiments.generations import split_lack
 from nnrs.experiments.options import spelled
 from nnrs.experiments.plan import Plan, cells_of
 from nnrs.experiments.subject import Request
 from nnrs.policies.methods import METHODS
 from nnrs.registry import look_up
 from nnrs.run_directory import RunDirectory
-from nnrs.vocabulary import EOS
 
 ALWAYS = ("perplexity",)
 OF_TEXT = ("bleu", "self-bleu", "exposure")  # cheap beside training
@@ -39,19 +38,12 @@ def plan(
     corpus = open_corpus(cells[0].config.data.source)
     known = RunDirectory.open(oracle) if oracle else None  # refused before anything is trained
     request = Request(
-        metrics=metrics or (*ALWAYS, *(OF_TEXT if _has_a_window(corpus) else ())),
+        metrics=metrics or (*ALWAYS, *(() if split_lack(corpus, "test", Request()) else OF_TEXT)),
         vectors=cells[0].config.vectors.source,
         oracle=str(known.path.resolve()) if known else None,
     )
     title = f"{', '.join(methods[:-1])} and {methods[-1]} on {corpus.name}"
     return Plan(kind="compare", title=title, command=command, cells=tuple(cells), request=request)
-
-
-def _has_a_window(corpus: Corpus) -> bool:
-    """Whether the test split is long enough for one prefix and its continuation."""
-    window = Request().prefix + Request().length
-    tokens = chain.from_iterable([*line, EOS] for line in corpus.lines("test"))
-    return len(list(islice(tokens, window))) == window
 
 
 def _refuse_idle(option: str, methods: Sequence[str]) -> None:

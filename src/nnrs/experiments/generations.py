@@ -8,11 +8,18 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from nnrs.corpus import Corpus
 from nnrs.errors import DataError, RunError
 from nnrs.evaluation.generate import ROWS, decoding_of, generate, teacher_forced
 from nnrs.experiments.subject import TEACHER_FORCED, Request, Subject, decoding_label
 from nnrs.models.base import SequenceModel
 from nnrs.run_directory import Json
+from nnrs.vocabulary import count_tokens
+
+WITHOUT_WINDOW = (
+    "Use a longer text, fewer metrics, or a smaller prefix or length (options of nnrs evaluate, and keys under "
+    "[evaluate] in a grid file)."
+)
 
 
 class Continuations(NamedTuple):
@@ -20,6 +27,20 @@ class Continuations(NamedTuple):
 
     gold: list[list[str]]
     generated: list[list[str]]
+
+
+def window_lack(tokens: int, request: Request) -> str | None:
+    """What a text of so many tokens lacks for the windows of a request, if anything."""
+    if tokens >= request.prefix + request.length:
+        return None
+    return (
+        f"a text of {tokens} tokens holds no window of {request.prefix} + {request.length} (prefix + length)"
+    )
+
+
+def split_lack(corpus: Corpus, split: str, request: Request) -> str | None:
+    """The same of a split, which is read no further than one window goes."""
+    return window_lack(count_tokens(corpus, split, request.prefix + request.length), request)
 
 
 def cut(
@@ -30,13 +51,10 @@ def cut(
     >>> cut(torch.arange(11), Request(sentences=3, prefix=1, length=2))
     (tensor([[0], [3], [7]]), tensor([[1, 2], [4, 5], [8, 9]]))
     """
+    if lack := window_lack(len(ids), request):
+        raise DataError(f"{lack}. {WITHOUT_WINDOW}")
     size = request.prefix + request.length
     count = min(request.sentences, len(ids) // size)
-    if count == 0:
-        raise DataError(
-            f"a text of {len(ids)} tokens holds no window of {request.prefix} + {request.length}. "
-            "Use a smaller --prefix or --length."
-        )
     starts = torch.arange(count) * len(ids) // count
     windows = ids[starts[:, None] + torch.arange(size)].long()
     return windows[:, : request.prefix], windows[:, request.prefix :]

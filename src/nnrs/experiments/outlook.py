@@ -3,10 +3,14 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from nnrs.corpus import open_corpus
+from nnrs.errors import DataError
+from nnrs.experiments.config import TRANSLATE
+from nnrs.experiments.generations import WITHOUT_WINDOW, split_lack
 from nnrs.experiments.grid import Board, look_at
 from nnrs.experiments.plan import Cell, Plan
 from nnrs.experiments.records import matching_records
-from nnrs.experiments.scoring import missing_package
+from nnrs.experiments.scoring import OF_WINDOWS, missing_package
 from nnrs.run_directory import Json
 
 TO_RUN = ("begun", "new")  # the states of what is to be trained or measured yet
@@ -33,6 +37,19 @@ def check_packages(plan: Plan, out: Path | str, sources: Sequence[Path | str], d
         package = missing[cell.config.data.task]
         if package and state in TO_RUN:
             raise package.error()
+
+
+def check_windows(plan: Plan, out: Path | str) -> None:
+    """Refuse a plan before anything is trained where a text is too short for what a run to come is measured on."""
+    asked = plan.request
+    if "all" in asked.metrics or not {*asked.metrics} & {*OF_WINDOWS}:
+        return
+    texts = [cell.config.data for cell in look_at(plan, out).left if cell.config.data.task != TRANSLATE]
+    for source in dict.fromkeys(asked.data or text.source for text in texts):
+        corpus = open_corpus(source)
+        for split in asked.splits:
+            if lack := split_lack(corpus, split, asked):
+                raise DataError(f"{source}, {split}: {lack}. {WITHOUT_WINDOW}")
 
 
 def _states(board: Board, sources: Sequence[Path | str], device: str) -> Iterator[tuple[Cell, str]]:

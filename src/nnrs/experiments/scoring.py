@@ -9,7 +9,7 @@ import torch
 from nnrs.errors import ConfigError, DataError
 from nnrs.experiments.config import TRANSLATE, RunConfig
 from nnrs.experiments.exposure_scores import exposure_lack, exposure_scores
-from nnrs.experiments.generations import continuations
+from nnrs.experiments.generations import continuations, window_lack
 from nnrs.experiments.perplexity_scores import decile_scores, noise_scores, perplexity_scores
 from nnrs.experiments.prepare import Shelf
 from nnrs.experiments.subject import Request, Subject
@@ -18,6 +18,8 @@ from nnrs.experiments.translations import TRANSLATION_METRICS, check_request
 from nnrs.metrics.packages import PACKAGES, POT, TRANSLATION_PACKAGES, Package
 from nnrs.metrics.score import Score
 from nnrs.registry import look_up
+
+OF_WINDOWS = (*TEXT_METRICS, "exposure")  # metrics of a language model's text that continues prefixes
 
 
 def evaluate_run(
@@ -106,9 +108,17 @@ def _chosen(subject: Subject, known: "Metrics") -> list[str]:
     }
     if "exposure" in known and (lack := exposure_lack(subject.request)):
         missing["exposure"] = lack
+    if subject.config.data.task != TRANSLATE and (lack := _short_of_window(subject)):
+        missing |= dict.fromkeys(OF_WINDOWS, lack)
     for name, reason in missing.items():
         subject.note(f"{subject.directory.path}: {name} left out, for {reason}")
     return [name for name in known if name not in missing]
+
+
+def _short_of_window(subject: Subject) -> str | None:
+    asked = subject.request
+    lacks = (window_lack(len(subject.ids(split)), asked) for split in asked.splits)
+    return next(filter(None, lacks), None)
 
 
 def text_scores(metric: str, subject: Subject, split: str) -> Iterator[Score]:
