@@ -247,15 +247,15 @@ def test_gsns_feeds_the_neighbor_it_says_it_drew_and_starts_at_eq_3():
 def test_contradictions_and_unknown_names_are_refused():
     for settings, message in [
         ({"method": "nrns"}, "Did you mean 'nnrs'"),
-        ({"method": "nnrs", "prediction_rate": Schedule()}, "no prediction-rate"),
-        ({"method": "mle", "neighbor_rate": Schedule()}, "no neighbor-rate"),
-        ({"method": "tprs", "draw": "centroid"}, "no draw"),
+        ({"method": "nnrs", "prediction_rate": Schedule()}, "no --prediction-rate"),
+        ({"method": "mle", "neighbor_rate": Schedule()}, "no --neighbor-rate"),
+        ({"method": "tprs", "draw": "centroid"}, "no --draw"),
         ({"method": "gsns", "draw": "centroid"}, "no centroid"),
         ({"method": "gsns", "replace": "targets"}, "replaces no targets"),
-        ({"method": "ss", "replace": "targets"}, "no replace"),
-        ({"method": "mle", "k": 5}, "no k"),
-        ({"method": "nnrs", "passes": 3}, "no passes"),
-        ({"method": "nnrs", "transition_whole": True}, "no transition-whole"),
+        ({"method": "ss", "replace": "targets"}, "no --replace"),
+        ({"method": "mle", "k": 5}, "no --k"),
+        ({"method": "nnrs", "passes": 3}, "no --passes"),
+        ({"method": "nnrs", "transition_whole": True}, "no --transition-whole"),
         ({"method": "tprs", "transition_whole": True, "k": 5}, "neither k nor temperature"),
         ({"method": "nnrs", "replace": "targets", "draw": "centroid"}, "not a vector"),
         ({"method": "ss", "unroll": "exactly"}, "Did you mean 'exact'"),
@@ -265,9 +265,9 @@ def test_contradictions_and_unknown_names_are_refused():
         ({"method": "nnrs", "k": -1}, "0 or more"),
         ({"method": "nnrs", "rule": "prosa"}, "Did you mean 'prose'"),
         ({"method": "gsns", "rule": "prose"}, "constant temperature"),
-        ({"method": "unigram", "temperature": 0.1}, "no temperature: leave it out, or use one of nnrs"),
-        ({"method": "ss", "rule": "prose"}, "no rule: leave it out, or use one of nnrs"),
-        ({"method": "mle", "granularity": "position"}, "no granularity: leave it out, or use one of ss"),
+        ({"method": "unigram", "temperature": 0.1}, "no --temperature: leave it out, or use one of nnrs"),
+        ({"method": "ss", "rule": "prose"}, "no --rule: leave it out, or use one of nnrs"),
+        ({"method": "mle", "granularity": "position"}, "no --granularity: leave it out, or use one of ss"),
     ]:
         with pytest.raises(ConfigError, match=message):
             PolicyConfig(**settings)
