@@ -106,15 +106,14 @@ def carry_out(
     """
     from nnrs.cli.interrupt import Interruptible
     from nnrs.errors import ConfigError
-    from nnrs.experiments.grid import check_sources, run_grid
-    from nnrs.experiments.outlook import check_packages, check_windows
+    from nnrs.experiments.grid import run_grid
+    from nnrs.experiments.outlook import check_packages, check_texts
     from nnrs.experiments.prepare import choose_device
 
     for name, given in (("jobs", jobs), ("fleet", fleet)):
         if ray and given:
             raise ConfigError(f"--{name} is about this machine: leave it out with --ray.")
-    check_sources(plan, out)
-    check_windows(plan, out)
+    check_texts(plan, out)
     if not ray:  # whose machines may have other devices, and other packages
         choose_device(device)
         check_packages(plan, out, records or [], device)

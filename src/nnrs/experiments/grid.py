@@ -15,8 +15,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from nnrs.corpus import is_built_in
-from nnrs.errors import DataError, RunError
+from nnrs.errors import RunError
 from nnrs.experiments.explorer import FORMAT as EXPLORER_FORMAT
 from nnrs.experiments.explorer import make_explorer
 from nnrs.experiments.plan import Cell, Plan
@@ -76,20 +75,6 @@ def look_at(plan: Plan, out: Path | str) -> "Board":
     grid = GridDirectory(out)
     grid.refuse_others()
     return Board(grid, _continued(plan, grid)[1])
-
-
-def check_sources(plan: Plan, out: Path | str) -> None:
-    """Refuse a plan before anything is trained where a text or a file of vectors of a run to come is not there."""
-    left = [cell.config for cell in look_at(plan, out).left]
-    asked = plan.request if left else Request()  # what they are measured with
-    texts = {asked.data or "", *(config.data.source for config in left)}
-    others = {asked.vectors or "", asked.oracle or "", *(config.vectors.source for config in left)}
-    files = {text for text in texts if not is_built_in(text)} | others
-    for path in sorted(files - {"", "corpus"}):
-        if not Path(path).exists():
-            raise DataError(
-                f"no such file or folder: {path}. Check the path; files are looked for from here."
-            )
 
 
 def _continued(plan: Plan, grid: GridDirectory) -> tuple[Plan | None, Plan]:

@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nnrs.corpus import open_corpus
+from nnrs.corpus import is_built_in, open_corpus
 from nnrs.errors import DataError
-from nnrs.experiments.config import TRANSLATE
+from nnrs.experiments.config import TRANSLATE, RunConfig
 from nnrs.experiments.generations import WITHOUT_WINDOW, split_lack
 from nnrs.experiments.grid import Board, look_at
 from nnrs.experiments.plan import Cell, Plan
 from nnrs.experiments.records import matching_records
 from nnrs.experiments.scoring import OF_WINDOWS, missing_package
+from nnrs.experiments.subject import Request
 from nnrs.run_directory import Json
 
 TO_RUN = ("begun", "new")  # the states of what is to be trained or measured yet
@@ -39,12 +40,31 @@ def check_packages(plan: Plan, out: Path | str, sources: Sequence[Path | str], d
             raise package.error()
 
 
-def check_windows(plan: Plan, out: Path | str) -> None:
-    """Refuse a plan before anything is trained where a text is too short for what a run to come is measured on."""
-    asked = plan.request
+def check_texts(plan: Plan, out: Path | str) -> None:
+    """Refuse a plan before anything is trained where a file of a run to come is not there, or its text too short."""
+    left = [cell.config for cell in look_at(plan, out).left]
+    if left:
+        _check_sources(plan.request, left)
+        _check_windows(plan.request, left)
+
+
+def _check_sources(asked: Request, left: Sequence[RunConfig]) -> None:
+    """Texts and files of vectors, those that the runs are measured with among them."""
+    texts = {asked.data or "", *(config.data.source for config in left)}
+    others = {asked.vectors or "", asked.oracle or "", *(config.vectors.source for config in left)}
+    files = {text for text in texts if not is_built_in(text)} | others
+    for path in sorted(files - {"", "corpus"}):
+        if not Path(path).exists():
+            raise DataError(
+                f"no such file or folder: {path}. Check the path; files are looked for from here."
+            )
+
+
+def _check_windows(asked: Request, left: Sequence[RunConfig]) -> None:
+    """Splits that hold at least one of the windows that the runs are measured on."""
     if "all" in asked.metrics or not {*asked.metrics} & {*OF_WINDOWS}:
         return
-    texts = [cell.config.data for cell in look_at(plan, out).left if cell.config.data.task != TRANSLATE]
+    texts = [config.data for config in left if config.data.task != TRANSLATE]
     for source in dict.fromkeys(asked.data or text.source for text in texts):
         corpus = open_corpus(source)
         for split in asked.splits:
