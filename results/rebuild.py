@@ -33,6 +33,7 @@ STUDIES = (
     *PAGES,
     "multi30k-dropout",
     "ptb-equal-dose",
+    "ptb-k",
     "ptb-large",
     "ptb-large-seeds",
     "ptb-large-weights",
@@ -43,6 +44,7 @@ STUDIES = (
     "synthetic-k",
     "synthetic-rates",
     "synthetic-scarce",
+    "wikitext-2-contrasts",
     "wikitext-2-large",
 )
 TEXT_TABLES = ("table2", "table3")  # of the same runs
