@@ -123,7 +123,8 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
         "one": ["--methods", "mle"],
         "k": ["--methods", "mle,ss", "--k", "5"],
         "rule": ["--methods", "mle,ss", "--rule", "prose"],
-        "one rule": ["--methods", "nnrs,tprs", "--rule", "prose"],
+        "another rule": ["--methods", "mle,tprs", "--rule", "prose"],
+        "no rule": ["--methods", "nnrs,tprs", "--rule", "pros"],
         "transition-row": ["--methods", "mle,ss,nnrs", "--transition-row", "own"],
         "metric": ["--metrics", "bleus"],
         "oracle": ["--oracle", tmp_path / "nowhere"],
@@ -140,12 +141,11 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
     said = {name: item.stderr.strip() for name, item in done.items()}
     assert said["one"] == "error: a comparison needs at least two methods, such as --methods mle,nnrs."
     using = "leave it out, or add one of nnrs, tprs, ss-nnrs, gsns, shuffled to --methods."
-    for option in ("k", "rule"):
-        assert said[option] == f"error: mle, ss have no use for --{option}: {using}"
-    assert said["one rule"] == (
-        "error: method 'tprs' keeps a constant temperature: its rule is constant alone, and prose goes with nnrs, "
-        "ss-nnrs, shuffled. Leave the rule out, or use one of these."
-    )
+    assert said["k"] == f"error: mle, ss have no use for --k: {using}"
+    using = "leave it out, or add one of nnrs, ss-nnrs, shuffled to --methods."
+    assert said["rule"] == f"error: mle, ss have no use for --rule prose: {using}"
+    assert said["another rule"] == f"error: mle, tprs have no use for --rule prose: {using}"
+    assert said["no rule"].startswith("error: unknown temperature rule 'pros'. Did you mean 'prose'?")
     assert said["transition-row"].startswith(
         "error: mle, ss, nnrs have no use for --transition-row: leave it out"
     )

@@ -345,6 +345,11 @@ def test_methods_of_one_config_have_one_temperature_where_they_have_its_rule(rul
     cells = cells_of(options, ["mle", "nnrs", "ss-nnrs", "shuffled", "tprs"], [1])
     settled = [(cell.config.policy.rule, cell.config.policy.temperature) for cell in cells]
     assert settled == [(None, None), *[(rule, 0.05)] * 3, of_tprs]
+    options = {"data": "synthetic", "rule": rule, "temperature": 0.05}  # as options, the same
+    methods = [cell.config.policy.method for cell in cells]
+    assert [cell.config.policy for cell in cells_of(options, methods, [1])] == [
+        cell.config.policy for cell in cells
+    ]
 
 
 COMMANDS = {

@@ -32,8 +32,8 @@ def plan(
     """
     if len(methods) < 2:
         raise ConfigError("a comparison needs at least two methods, such as --methods mle,nnrs.")
-    for option in options:
-        _refuse_idle(option, methods)
+    for option, value in options.items():
+        _refuse_idle(option, value, methods)
     cells = cells_of(options, methods, seeds)
     corpus = open_corpus(cells[0].config.data.source)
     known = RunDirectory.open(oracle) if oracle else None  # refused before anything is trained
@@ -46,11 +46,12 @@ def plan(
     return Plan(kind="compare", title=title, command=command, cells=tuple(cells), request=request)
 
 
-def _refuse_idle(option: str, methods: Sequence[str]) -> None:
+def _refuse_idle(option: str, value: object, methods: Sequence[str]) -> None:
     """An option that none of the methods uses is a mistake."""
-    if all(option in look_up(METHODS, name, "method").unused_settings() for name in methods):
-        using = [name for name, method in METHODS.items() if option not in method.unused_settings()]
+    if not any(look_up(METHODS, name, "method").takes(option, value) for name in methods):
+        using = [name for name, method in METHODS.items() if method.takes(option, value)]
+        shown = f"{spelled(option)} {value}" if option == "rule" else spelled(option)
         raise ConfigError(
-            f"{', '.join(methods)} have no use for {spelled(option)}: leave it out, or add one of "
+            f"{', '.join(methods)} have no use for {shown}: leave it out, or add one of "
             f"{', '.join(using)} to --methods."
         )

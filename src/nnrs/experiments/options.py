@@ -207,11 +207,10 @@ def _drop_dependents(values: dict[str, Any], given: dict[str, Any], method: Meth
 
 
 def keep_what_fits(policy: dict[str, Any], method: Method) -> None:
-    """Drop what settings of another method say that means nothing to this one."""
-    for name in method.unused_settings():
-        policy.pop(name, None)
-    if policy.get("rule") not in (None, *method.rules):
-        policy.pop("rule"), policy.pop("temperature", None)
+    """Drop the settings that mean nothing to this method; with a rule that is not its own, the temperature."""
+    for name in [name for name, value in policy.items() if not method.takes(name, value)]:
+        for dropped in (name, "temperature") if name == "rule" else (name,):
+            policy.pop(dropped, None)
 
 
 def _lay_rates(policy: dict[str, Any], given: dict[str, Any], method: Method) -> None:

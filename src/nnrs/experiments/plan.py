@@ -191,7 +191,8 @@ def cells_of(
     cells = []
     for name in methods:
         method = look_up(METHODS, name, "method")
-        given = {option: value for option, value in options.items() if option not in method.unused_settings()}
+        given = dict(options)
+        keep_what_fits(given, method)
         values = read_config(given["config"]) if "config" in given else {}
         keep_what_fits(values.setdefault("policy", {}), method)
         config = located(lay_over(values, {**given, "method": name}))

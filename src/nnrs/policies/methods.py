@@ -69,6 +69,11 @@ class Method:
             unused += ("transition_row", "transition_whole")
         return unused if self.rules else (*unused, "k", "rule", "temperature")
 
+    def takes(self, setting: str, value: object) -> bool:
+        """Whether a setting means something to this method; of a temperature's rule, whether it is one of its own."""
+        foreign = setting == "rule" and value in RULES and value not in self.rules
+        return setting not in self.unused_settings() and not foreign
+
 
 def cosine_neighbors(config: "PolicyConfig", material: Material) -> NeighborTable:
     """NNRS: the k nearest by cosine (Eq. 2)."""
