@@ -137,6 +137,16 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
             RunDirectory.open(path)
 
 
+@pytest.mark.parametrize("below", ["", "runs"], ids=["seeds", "a grid"])
+def test_a_folder_of_runs_is_refused_with_the_name_of_one(tmp_path, below):
+    for seed in (10, 2):
+        RunDirectory.create(tmp_path / below / f"seed-{seed}", {"seed": seed})
+    first = tmp_path / below / "seed-2"
+    with pytest.raises(RunError) as refused:
+        RunDirectory.open(tmp_path)
+    assert str(refused.value) == f"{tmp_path} is not a run directory, but holds 2. Name one: {first}"
+
+
 def test_records_come_back_in_order_without_a_torn_last_line(run):
     assert run.records("metrics") == []
     for epoch in range(2):

@@ -46,6 +46,13 @@ def test_eos_written_in_the_text_is_the_end_of_line_token():
 @settings(deadline=None)
 def test_counts_are_the_frequencies_of_the_training_ids(lines, min_count, size):
     corpus = Corpus("tiny", {"train": lambda: iter(lines)})
+    words = [count for word, count in Counter(chain(*lines)).items() if word not in (EOS, UNK)]
+    if words and max(words) < min_count:
+        with pytest.raises(
+            ConfigError, match=f"no word of tiny occurs {min_count} times, the commonest {max(words)}: "
+        ):
+            Vocabulary.from_corpus(corpus, min_count, size)
+        return
     vocabulary = Vocabulary.from_corpus(corpus, min_count, size)
     ids = token_ids(corpus, "train", vocabulary)
     assert len(ids) == sum(len(line) + 1 for line in lines)

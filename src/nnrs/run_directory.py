@@ -91,6 +91,10 @@ class RunDirectory(Checkpoints):
         if not run.is_run:
             there = "it has no config.json" if run.path.is_dir() else "it does not exist"
             there = "it is a file" if run.path.is_file() else there
+            if inside := cls.within(run.path) or cls.within(run.path / "runs"):
+                raise RunError(
+                    f"{run.path} is not a run directory, but holds {len(inside)}. Name one: {inside[0].path}"
+                )
             raise RunError(f"{run.path} is not a run directory: {there}. Was it made by `nnrs train`?")
         found = run.config().get("format")
         if not isinstance(found, int) or found > FORMAT:

@@ -63,6 +63,11 @@ class Vocabulary:
         counts = _count(corpus)
         special = Counter({EOS: counts.pop(EOS), UNK: counts.pop(UNK, 0)})
         kept = [item for item in _by_frequency(counts) if item[1] >= min_count]
+        if counts and not kept:
+            raise ConfigError(
+                f"no word of {corpus.name} occurs {min_count:,} times, the commonest {max(counts.values()):,}: "
+                f"min_count must be at most that."
+            )
         kept = kept[: None if max_vocabulary is None else max_vocabulary - 2]
         special[UNK] += counts.total() - sum(count for _, count in kept)
         ordered = _by_frequency({**dict(kept), **special})

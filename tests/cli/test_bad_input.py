@@ -233,6 +233,22 @@ BAD_RUNS = {
         "generate {run} --beam 5 --temperature 1",
         "a beam search draws nothing",
     ),
+    "beam and count": (
+        intact,
+        "generate {run} --beam 5 --count 2",
+        "--count: the likeliest text is the same every time",
+    ),
+    "greedy and count": (
+        intact,
+        "generate {run} --temperature 0 --count 2",
+        "--count: the likeliest text is the same every time",
+    ),
+    "no neighbors": (intact, "neighbors --data {text} --k 0 w0001", "--k must be at least 1, got 0."),
+    "rare words": (
+        intact,
+        "train {tiny} --data {text} --min-count 99999 --out {run}-new",
+        "occurs 99,999 times, the commonest ",
+    ),
     "beam and top-p": (intact, "generate {run} --beam 5 --top-p 0.9", "leave --temperature and --top-p out"),
     "no run": (without_config, "evaluate {run}", "not a run directory", "config.json"),
     "split": (intact, "evaluate {run} --split tets", "unknown split 'tets'", "Did you mean 'test'?"),

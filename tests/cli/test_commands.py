@@ -89,8 +89,8 @@ def done(nnrs_each, finished, text, other_text, config_file, folder):
         "evaluate other": ["evaluate", evaluated, "--data", other_text, "--json"],
         "generate": [*speak, "--seed", 1, "--json"],
         "generate as text": [*speak, "--seed", 1],
-        "generate greedily": [*speak, "--temperature", 0, "--json"],
-        "generate by beam": [*speak, "--beam", 3, "--json"],
+        "generate greedily": [*speak, "--count", 1, "--temperature", 0, "--json"],
+        "generate by beam": [*speak, "--count", 1, "--beam", 3, "--json"],
         "neighbors": [*near, "--json"],
         "neighbors as text": near,
         "neighbors of some": [*near, "w0110", "Zebra", "--json"],
@@ -190,10 +190,10 @@ def test_greedy_generation_takes_the_likeliest_token_each_time_and_a_beam_looks_
             logits, _ = loaded.model(torch.tensor([ids]))
         ids.append(int(logits[0, -1].argmax()))
     expected = " ".join(words.decode(ids[4:]))
-    assert json.loads(done["generate greedily"].stdout)["continuations"] == [expected] * 3
+    assert json.loads(done["generate greedily"].stdout)["continuations"] == [expected]
     beam = generate(loaded.model, torch.tensor([ids[:4]]), length=12, decoding=Decoding(width=3))
     expected = " ".join(words.decode(beam[0].tolist()))
-    assert json.loads(done["generate by beam"].stdout)["continuations"] == [expected] * 3
+    assert json.loads(done["generate by beam"].stdout)["continuations"] == [expected]
 
 
 def test_a_run_loads_in_python(loaded, finished):

@@ -275,6 +275,11 @@ def test_of_a_run_that_is_not_finished_it_is_said_that_it_is_not(nnrs, finished,
     assert done.returncode == 0
     assert done.stderr == f"{run} is not finished: its best model so far is measured\n"
     assert "ppl" in done.stdout
+    for best in run.glob("best-*"):
+        best.unlink()
+    bare = nnrs("evaluate", run)  # as of a run that diverged in its first epoch
+    assert bare.returncode == 2
+    assert "is measured" not in bare.stderr
 
 
 def test_errors_against_an_oracle_are_in_the_table_and_their_curve_in_the_file(nnrs_each, runs, folder):

@@ -291,8 +291,15 @@ def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go
     assert any("cannot protect 'nowhere'" in line for line in told)
     kinds = sorted((record["kind"], record["try"]) for record in failures_of(tmp_path / "out"))
     assert kinds == [("diverged", 1), ("error", 1)]
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith(
+        "1 runs are done, 2 failed. 1 of them diverged, and would again. Run it again to retry 1: "
+    )
     assert nnrs(*command).returncode == 2
     assert len(failures_of(tmp_path / "out")) == 4
+    file.write_text(body + more)
+    apart = nnrs("grid", file, "--out", tmp_path / "apart", "--jobs", 1)
+    assert apart.stderr.splitlines()[-1] == "1 runs are done, 1 failed. 1 of them diverged, and would again."
 
 
 def test_ctrl_c_saves_and_stops_and_the_next_start_ends_as_an_unbroken_grid(begin_grid, unbroken, tmp_path):

@@ -53,6 +53,7 @@ def test_what_does_not_apply_is_refused_in_one_line(run, digits, nnrs_each, tmp_
         "no exposure": ["evaluate", run, "--metrics", "exposure"],
         "no --length": ["generate", run, "--prompt", "3", "--length", 4],
         "--prompt": ["generate", run],
+        "--count": ["generate", run, "--prompt", "3", "--count", 2],
     }
     for reason, done in nnrs_each(refused).items():
         assert done.returncode == 2, reason

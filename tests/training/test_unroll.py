@@ -128,6 +128,9 @@ def test_two_parallel_passes_are_not_enough_where_exact_needed_more():
     settled = [torch.equal(inputs, exact.inputs) for inputs in by_passes]
     assert settled[:2] == [False, False]
     assert settled[-1]  # as many passes as steps are always enough
+    asked = unroll(model, policy, choice, carry, masks, predicts=True, passes=10**12)  # and more are not made
+    assert asked.passes == TIME + 1
+    assert torch.equal(asked.inputs, exact.inputs)
     assert (
         settled.index(True) + 3 == exact.passes
     )  # n changed something, one found nothing to, one has the gradient

@@ -128,7 +128,8 @@ def _of_runs(paths: list[Path], given: dict[str, Any], device: str) -> "list[tup
     shelf, place, scores = Shelf(), choose_device(device), []
     with Steps(len(runs)) as steps:
         for run, request in zip(runs, requests, strict=True):
-            if RunDirectory.open(run).summary() is None:
+            directory = RunDirectory.open(run)
+            if directory.summary() is None and directory.best_fingerprint():
                 note(f"{run} is not finished: its best model so far is measured")
             made = evaluate_run(run, place, request, note, shelf, steps.of(str(run)))
             scores += [(str(run), score) for score in made]

@@ -161,7 +161,11 @@ def _explain(outcome: "GridOutcome", out: Path) -> None:
         )
         raise typer.Exit(130)
     if outcome.failed:
-        note(f"{outcome.done} runs are done, {len(outcome.failed)} failed. Run it again to retry them: {out}")
+        again = len(outcome.failed) - outcome.diverged
+        told = [f"{outcome.done} runs are done, {len(outcome.failed)} failed."]
+        told += [f"{outcome.diverged} of them diverged, and would again."] if outcome.diverged else []
+        told += [f"Run it again to retry {again}: {out}"] if again else []
+        note(" ".join(told))
         raise typer.Exit(2)
 
 

@@ -57,6 +57,7 @@ class GridOutcome:
 
     done: int
     failed: dict[str, str]
+    diverged: int  # of those that failed: they would again
     remaining: int
 
 
@@ -146,6 +147,7 @@ class Board:
         self.grid, self.plan = grid, plan
         self.done = {cell.name for cell in plan.cells if is_done(grid.run_path(cell.name), plan.request)}
         self.failed: dict[str, str] = {}
+        self._diverged = 0
         self.taken: set[str] = set()
         self._tries: Counter[str] = Counter()
         self._epochs = {cell.name: self.trained(cell.name) for cell in self.left}
@@ -183,6 +185,7 @@ class Board:
         self.grid.add_failure(record)
         if news.how != "lost":
             self.failed[news.name] = news.error
+            self._diverged += news.how == "diverged"
         elif tries == TRIES:
             self.failed[news.name] = f"lost {tries} times: {news.error}"
 
@@ -207,7 +210,9 @@ class Board:
     def outcome(self) -> GridOutcome:
         """How it ended."""
         left = len(self.plan.cells) - len(self.done) - len(self.failed)
-        return GridOutcome(done=len(self.done), failed=dict(self.failed), remaining=left)
+        return GridOutcome(
+            done=len(self.done), failed=dict(self.failed), diverged=self._diverged, remaining=left
+        )
 
     def trained(self, name: str) -> int:
         """The epochs that a cell has behind it."""

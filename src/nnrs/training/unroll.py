@@ -64,7 +64,8 @@ def unroll(
 
     Not `exact`: `passes` passes without gradient, each predicting from the inputs of the one before, then the pass
     that is trained on. `exact`: passes until the inputs stop changing. Position t is right once all before it are,
-    so that takes at most one pass per time step and ends where feeding one prediction at a time would.
+    so that takes at most one pass per time step and ends where feeding one prediction at a time would. More than
+    that are not made when they are asked for.
     """
     if not predicts:
         return _encode(model, policy, choice, choice.inputs(choice.gold), carry, masks, 1)
@@ -73,6 +74,7 @@ def unroll(
     if exact:
         inputs, passes = _settled_inputs(model, policy, choice, carry, masks)
     else:
+        passes = min(passes, choice.gold.shape[1])
         inputs = _inputs_after(passes, model, policy, choice, carry, masks)
     torch.clear_autocast_cache()  # casts of weights made without gradient serve again before pytorch#165068
     return _encode(model, policy, choice, inputs, carry, masks, passes + 1)
