@@ -62,6 +62,7 @@ ADAM = {"name": "adamw", "learning_rate": 0.01}
 READINGS = {
     "nnrs centroid": Case("nnrs", {"draw": "centroid"}),
     "ss two passes": Case("ss", {"passes": 2}),
+    "ss more passes than steps": Case("ss", {"passes": 10**30}),
     "ss-nnrs exact": Case("ss-nnrs", {"unroll": "exact"}),
     "ss greedy": Case("ss", {"predict": "greedy"}),
     "nnrs targets": Case("nnrs", {"replace": "targets"}),

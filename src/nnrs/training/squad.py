@@ -109,7 +109,10 @@ class Squad:
         self._nats = make(runs, dtype=torch.float64)
         self._counts = make(3, runs, dtype=torch.int64)  # predictions, neighbors, passes without gradient
         # Passes of scheduled sampling: how many a run wants, and whether the last one changed its inputs.
-        most = [config.bptt + 1 if trainer.exact else trainer.passes for trainer in self.trainers]
+        most = [
+            config.bptt + 1 if trainer.exact else min(trainer.passes, config.bptt)
+            for trainer in self.trainers
+        ]
         self._passes = torch.tensor(most, device=self._device)
         self._exact = torch.tensor([trainer.exact for trainer in self.trainers], device=self._device)
         self._wanted, self._changed = make(runs, dtype=torch.int8), make(runs, dtype=torch.int8)
@@ -241,7 +244,7 @@ class Squad:
             replays[name](partial(part, window)) if replays else part(window)
 
         run("choose", self._choose)
-        for _ in range(self._sure_passes):
+        for _ in range(min(self._sure_passes, window.inputs.shape[1])):
             run("predict", self._predict)
         while self._unsettled():
             run("predict", self._predict)
