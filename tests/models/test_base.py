@@ -60,6 +60,7 @@ def test_every_preset_is_valid_for_every_kind(kind, preset):
     [
         ({"units": 0}, "units must be at least 1, got 0"),
         ({"layers": 0}, "layers must be at least 1, got 0"),
+        ({"layers": 100_000_000}, "layers must be at most 1,000, got 100,000,000"),
         ({"context": 0}, "context must be at least 1, got 0"),
         ({"heads": -1}, "heads must be at least 1, got -1"),
         ({"dropout": -0.1}, r"dropout must be in \[0, 0.99\], got -0.1"),

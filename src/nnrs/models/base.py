@@ -28,6 +28,7 @@ ALL = slice(None)
 WORD_RANGE = 0.1  # word vectors start uniform in ± this
 WORD_VECTORS = ("embedding.weight", "source_embedding.weight", "output_weight")
 MAX_DROPOUT = 0.99  # masks are scaled by 1 / (1 - dropout)
+MOST_LAYERS = 1000  # each is made, and stepped through, one by one; more is a slip of the finger
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +52,8 @@ class ModelConfig:
         for name in ("units", "layers", "heads", "context"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"model {name} must be at least 1, got {getattr(self, name)}.")
+        if self.layers > MOST_LAYERS:
+            raise ConfigError(f"model layers must be at most {MOST_LAYERS:,}, got {self.layers:,}.")
         for name in ("dropout", "weight_dropout"):
             if not 0.0 <= getattr(self, name) <= MAX_DROPOUT:
                 raise ConfigError(f"model {name} must be in [0, {MAX_DROPOUT}], got {getattr(self, name)}.")
