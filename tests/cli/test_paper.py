@@ -92,6 +92,24 @@ def test_a_dry_run_counts_the_runs_of_its_records_as_there(nnrs, root, table2, t
     assert not (tmp_path / "out").exists()
 
 
+def test_a_part_of_table_1_is_printed_and_goes_on_with_more_of_it_in_the_same_folder(nnrs, root, tmp_path):
+    command = ["paper", "table1", "--data", root, "--corpus", "mine", *SMALL, "--format", "csv"]
+    command += ["--schedules", "exponential", "--out", tmp_path / "out", "--rows"]
+    first = nnrs(*command, "NNRS-1")
+    assert first.returncode == 0, first.stderr
+    [line] = csv.DictReader(first.stdout.splitlines())
+    assert (line["configuration"], line["schedule"]) == ("NNRS-1", "exponential")
+    result = tmp_path / "out" / "runs" / "NNRS-1_exponential_mine_seed-1" / "result.json"
+    before = result.stat().st_mtime_ns
+    more = nnrs(*command, "No Sampling,NNRS-1")
+    assert more.returncode == 0, more.stderr
+    names = [line["configuration"] for line in csv.DictReader(more.stdout.splitlines())]
+    assert names == ["No Sampling"] * len(SCHEDULES) + [
+        "NNRS-1"
+    ]  # teacher forcing stands under each, as printed
+    assert result.stat().st_mtime_ns == before
+
+
 def test_mistakes_are_refused_before_anything_is_made(nnrs_each, root, tmp_path):
     commands = {
         "table": ["tabel1", "--data", root],

@@ -36,6 +36,15 @@ def paper(
     corpus: Annotated[
         str | None, typer.Option(help="Names, with commas. [default: of wikitext-2, ptb what --data holds]")
     ] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            help="A part: rows of Table 1 or methods of Tables 2 and 3, with commas. [default: all]"
+        ),
+    ] = None,
+    schedules: Annotated[
+        str | None, typer.Option(help="A part of Table 1: its schedules, with commas. [default: all]")
+    ] = None,
     seeds: SeedsOption = "1",
     preset: Annotated[
         str | None, typer.Option(help="tiny, small, medium, large. [default: medium; --pilot: tiny]")
@@ -78,7 +87,16 @@ def paper(
         note(
             "neighbors come from the training text; for the paper's, name a file of GoogleNews with --vectors"
         )
-    made = plan(what, corpora, wanted, parse_seeds(seeds), command=this_command(), pilot=pilot)
+    made = plan(
+        what,
+        corpora,
+        wanted,
+        parse_seeds(seeds),
+        command=this_command(),
+        pilot=pilot,
+        only=names(rows or ""),
+        schedules=names(schedules or ""),
+    )
     listed = format if dry_run else None
     carry_out(made, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray, listed=listed)
     results = collect(out)

@@ -7,15 +7,17 @@ for Sequence Prediction" (2021, arXiv:2101.09313), as they are printed there; it
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from nnrs.errors import DataError
+from nnrs.errors import ConfigError, DataError
 from nnrs.experiments.plan import Cell, Plan, cells_of
 from nnrs.experiments.subject import TEACHER_FORCED, Request
 from nnrs.registry import look_up
+
+T = TypeVar("T")
 
 CORPORA = ("wikitext-2", "ptb")  # in the paper's order
 SCHEDULES = ("linear", "s-curve", "exponential", "static")
@@ -66,10 +68,9 @@ class Row:
         """What we call it."""
         return METHOD_OF[self.family]
 
-    @property
-    def shapes(self) -> list[dict[str, str]]:
+    def shapes(self, schedules: Sequence[str]) -> list[dict[str, str]]:
         """A schedule for each of its runs; teacher forcing is one run, for it has no rate to shape."""
-        return [{}] if self.name == NO_SAMPLING else [{"schedule": name} for name in SCHEDULES]
+        return [{}] if self.name == NO_SAMPLING else [{"schedule": name} for name in schedules]
 
     @property
     def rates(self) -> dict[str, str]:
@@ -122,11 +123,25 @@ def plan(
     *,
     command: str,
     pilot: bool = False,
+    only: Sequence[str] = (),
+    schedules: Sequence[str] = (),
 ) -> Plan:
-    """The runs behind a table or the figures, on texts by name, with options of `nnrs train` for all of them."""
+    """The runs behind a table or the figures, on texts by name, with options of `nnrs train` for all of them.
+
+    `only` and `schedules` name a part of it: rows of Table 1 (methods of Tables 2 and 3), and schedules of Table 1.
+    """
     kind = look_up(PLAN_OF, table, "table")
     options = {**(PILOT if pilot else {"preset": "medium"}), **options}
-    make = _perplexity_cells if kind == "table1" else _generation_cells
+    if kind == "table1":
+        make = partial(
+            _perplexity_cells,
+            _chosen(rows(), only, "row"),
+            list(_chosen(dict.fromkeys(SCHEDULES), schedules, "schedule")),
+        )
+    elif schedules:
+        raise ConfigError(f"Tables 2 and 3 have one schedule, {GENERATION_SCHEDULE}: leave --schedules out.")
+    else:
+        make = partial(_generation_cells, _chosen(COLUMNS, only, "method"))
     cells = [cell for name, data in corpora.items() for cell in make(name, {**options, "data": data}, seeds)]
     title = TITLES[kind] + (", scaled down" if pilot else "")
     request = _request(kind, options, pilot)
@@ -151,19 +166,34 @@ def pilot_corpora() -> dict[str, str]:
     return {PILOT_CORPUS.replace(":", "-"): PILOT_CORPUS}
 
 
-def _perplexity_cells(corpus: str, options: dict[str, Any], seeds: Sequence[int]) -> list[Cell]:
+def _chosen(known: Mapping[str, T], names: Sequence[str], kind: str) -> dict[str, T]:
+    """Those that are named, in the paper's order; all where none is."""
+    for name in names:
+        look_up(known, name, kind)
+    return {name: value for name, value in known.items() if not names or name in names}
+
+
+def _perplexity_cells(
+    chosen: Mapping[str, Row],
+    schedules: Sequence[str],
+    corpus: str,
+    options: dict[str, Any],
+    seeds: Sequence[int],
+) -> list[Cell]:
     cells = []
-    for row in rows().values():
-        for shape in row.shapes:
+    for row in chosen.values():
+        for shape in row.shapes(schedules):
             labels = {"row": row.name, **shape, "corpus": corpus}
             cells += cells_of({**options, **row.rates, **shape}, [row.method], seeds, labels)
     return cells
 
 
-def _generation_cells(corpus: str, options: dict[str, Any], seeds: Sequence[int]) -> list[Cell]:
+def _generation_cells(
+    columns: Mapping[str, str], corpus: str, options: dict[str, Any], seeds: Sequence[int]
+) -> list[Cell]:
     cells = []
     for model in MODELS:
-        for column, name in COLUMNS.items():
+        for column, name in columns.items():
             row, labels = rows()[name], {"row": column, "model": model, "corpus": corpus}
             chosen = {**options, **row.rates, "schedule": GENERATION_SCHEDULE, "model": model}
             cells += cells_of(chosen, [row.method], seeds, labels)
