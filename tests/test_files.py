@@ -111,12 +111,16 @@ def test_json_comes_back_and_what_is_none_is_named(tmp_path):
     write_json(path, {"word": "ö"})
     assert path.read_text(encoding="utf-8") == '{"word": "ö"}\n'
     assert read_json(path) == {"word": "ö"}
-    for text, told in (("{", "cannot read"), ("[]", "a JSON object was expected")):
+    for text, told in (("{", "file.json is damaged: Expecting"), ("[]", "a JSON object was expected")):
         path.write_text(text)
         with pytest.raises(RunError, match=told) as caught:
             read_json(path, " Try another.")
         assert str(path) in str(caught.value)
         assert str(caught.value).endswith(" Try another.")
+    path.unlink()
+    with pytest.raises(RunError) as caught:
+        read_json(path)
+    assert str(caught.value) == f"cannot read {path}: No such file or directory. Copy it back."
 
 
 def test_a_lock_is_waited_for_until_its_process_dies(tmp_path):

@@ -17,6 +17,7 @@ from nnrs.files import explained, is_half_written, read_json, write_atomically, 
 
 FORMAT = 1
 Json = dict[str, Any]
+COPY = " Copy it back."
 TENSORS = re.compile(r"(checkpoint|best)-\d{9,}\.safetensors")
 
 
@@ -60,30 +61,34 @@ class Checkpoints:
 
     def best(self) -> tuple[dict[str, Any], Json]:
         """The tensors and the state of the best model."""
-        names = self._names("best")
-        if not names:
+        name = self._best_name()
+        if name is None:
             raise RunError(
-                f"{self.path} has no trained model yet: continue it with `nnrs train --out {self.path} --resume`."
+                f"{self.path} has no trained model yet: continue it with `nnrs train --out {self.path} --resume`, "
+                "or, if it diverged, begin another with a lower --learning-rate."
             )
-        return self._read_tensors(names[-1], "")
+        return self._read_tensors(name, "")
 
     def best_fingerprint(self) -> str | None:
         """sha256 of the best model's tensors, also where only their proof was copied; None without that."""
-        names = self._names("best")
-        return str(read_json(self.path / f"{names[-1]}.json").get("tensors_sha256")) if names else None
+        name = self._best_name()
+        return str(read_json(self.path / f"{name}.json").get("tensors_sha256")) if name else None
 
     def parameters(self) -> int | None:
         """How many numbers the best model has, read off its file's header; None where that is elsewhere."""
         from safetensors import safe_open
 
-        names = self._names("best")
-        path = self.path / f"{names[-1]}.safetensors" if names else None
-        if path is None or not path.is_file():
+        name = self._best_name()
+        path = self.path / f"{name}.safetensors"
+        if name is None or not path.is_file():
             return None
         with explained(path, "read"), safe_open(path, framework="numpy") as file:
             keys = file.keys()
             sizes = [file.get_slice(key).get_shape() for key in keys if key.startswith("model.")]
         return sum(int(math.prod(size)) for size in sizes)
+
+    def _best_name(self) -> str | None:
+        return next(reversed(self._names("best")), None)
 
     def _names(self, kind: str) -> list[str]:
         return sorted(path.stem for path in self.path.glob(f"{kind}-*.json"))
@@ -121,13 +126,13 @@ class Checkpoints:
     def _read_tensors(self, name: str, offer: str) -> tuple[dict[str, Any], Json]:
         from safetensors.torch import load_file
 
-        path, proof = self.path / f"{name}.safetensors", read_json(self.path / f"{name}.json", offer)
+        path, proof = self.path / f"{name}.safetensors", read_json(self.path / f"{name}.json", offer or COPY)
         if _sha256_of(proof.get("state")) != proof.get("state_sha256"):
-            raise RunError(f"{self.path / name}.json is damaged: its checksum does not match.{offer}")
+            raise RunError(f"{self.path / name}.json is damaged: its checksum does not match.{offer or COPY}")
         if not path.is_file():
-            raise RunError(f"{path} is missing, though {name}.json speaks of it. Copy it back.{offer}")
+            raise RunError(f"{path} is missing, though {name}.json speaks of it.{COPY}{offer}")
         if _sha256(path) != proof.get("tensors_sha256"):
-            raise RunError(f"{path} is damaged: its checksum is not the one in {name}.json.{offer}")
+            raise RunError(f"{path} is damaged: its checksum is not the one in {name}.json.{offer or COPY}")
         return load_file(path), proof["state"]
 
 

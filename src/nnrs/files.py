@@ -85,12 +85,14 @@ def write_json(path: Path, value: dict[str, Any], *, indent: int | None = None) 
     write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path, offer: str = "") -> dict[str, Any]:
+def read_json(path: Path, offer: str = " Copy it back.") -> dict[str, Any]:
     """A JSON object; what is none is an error that names the file, and ends with what might help."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {path}: {error}.{offer}") from None
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}.{offer}") from None
+    except ValueError as error:
+        raise RunError(f"{path} is damaged: {error}.{offer}") from None
     if not isinstance(value, dict):
         raise RunError(f"{path} is damaged: a JSON object was expected.{offer}")
     return value

@@ -189,6 +189,20 @@ class RunDirectory(Checkpoints):
             raise RunError(f"{self.path} is finished, but its model (best-*) is gone. Copy it back.")
         return super().best()
 
+    def _best_name(self) -> str | None:
+        """The newest best model, refused where a finished run ended with a later one: that has been lost."""
+        name, summary = super()._best_name(), self.summary()
+        if name is None or summary is None:
+            return name
+        best = summary.get("best_epoch", -1)
+        found = read_json(self.path / f"{name}.json").get("state", {}).get("best_epoch", -1)
+        if found < best:
+            raise RunError(
+                f"{self.path} ended with the model of epoch {best}, but the newest there, {name}, is of epoch "
+                f"{found}. Copy the later best-* files back."
+            )
+        return name
+
     def scores(self) -> list[Json]:
         """The scores of the model as it is now; those of an earlier one, before it was trained further, are not.
 
@@ -203,7 +217,9 @@ class RunDirectory(Checkpoints):
 
     def summary(self) -> Json | None:
         """The result, or None where the run is not finished."""
-        return self._read_json("summary.json") if (self.path / "summary.json").is_file() else None
+        path = self.path / "summary.json"
+        anew = f" Copy it back, or delete it: `nnrs train --out {self.path} --resume` then writes it anew."
+        return read_json(path, anew) if path.is_file() else None
 
     def write_losses(self, losses: Mapping[str, "Tensor"]) -> None:
         """What the best model loses on each split, a number for each piece of it."""
@@ -291,7 +307,13 @@ class RunDirectory(Checkpoints):
 
         What a kill left half done goes, too, and the result of a run that is no longer at its end.
         """
-        if any(record["epoch"] >= epochs for record in self.each("metrics")):
+        told = [record["epoch"] for record in self.each("metrics")]
+        if lost := sorted({*range(epochs)} - {*told}):
+            raise RunError(
+                f"{self._lines_path('metrics')} has no line of epoch {lost[0]}, which is behind the checkpoint. "
+                "Copy the file back."
+            )
+        if any(epoch >= epochs for epoch in told):
             with explained(self.path):
                 for name in ("summary.json", "losses.safetensors", "result.json"):
                     (self.path / name).unlink(missing_ok=True)
@@ -311,7 +333,7 @@ class RunDirectory(Checkpoints):
             with path.open(encoding="utf-8") as file:
                 yield from ((line, json.loads(line)) for line in file if line.endswith("\n"))
         except (OSError, ValueError) as error:
-            raise RunError(f"cannot read {path}: {error}.") from None
+            raise RunError(f"cannot read {path}: {error}. Copy it back.") from None
 
     def _write_lines(self, name: str, records: Sequence[Json]) -> None:
         write_text(self._lines_path(name), "".join(json.dumps(record) + "\n" for record in records))

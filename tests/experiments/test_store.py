@@ -269,9 +269,13 @@ def test_a_result_that_was_made_without_the_model_can_be_read_back(copied, tmp_p
 
 
 def test_a_finished_run_without_its_epochs_is_refused(copied):
-    (copied.path / "metrics.jsonl").unlink()
-    with pytest.raises(RunError, match=r"run is finished, but has no line in metrics\.jsonl"):
-        collect(copied.path)
+    path = copied.path / "metrics.jsonl"
+    for kept in (2, 0):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
+        with pytest.raises(
+            RunError, match=rf"run is finished, but metrics\.jsonl has {kept} of its 3 epochs"
+        ):
+            collect(copied.path)
 
 
 def test_a_grid_leaves_out_a_result_of_another_model_than_the_present_one(copied, tmp_path):

@@ -139,8 +139,11 @@ def build_result(
         )
     config = RunConfig.from_dict(settings_of(record))
     epochs, model = directory.records("metrics"), directory.best_fingerprint()
-    if not epochs:
-        raise RunError(f"{directory.path} is finished, but has no line in metrics.jsonl. Copy that back.")
+    if len(epochs) < config.training.epochs:
+        raise RunError(
+            f"{directory.path} is finished, but metrics.jsonl has {len(epochs)} of its {config.training.epochs} "
+            "epochs. Copy that back."
+        )
     seen = epochs[: summary["best_epoch"] + 1]  # by the model that is scored: it ends there
     made = {
         "format": FORMAT,
