@@ -147,6 +147,17 @@ def test_a_folder_of_runs_is_refused_with_the_name_of_one(tmp_path, below):
     assert str(refused.value) == f"{tmp_path} is not a run directory, but holds 2. Name one: {first}"
 
 
+def test_a_run_among_others_that_has_lost_its_config_is_refused(tmp_path):
+    for seed in (1, 2):
+        RunDirectory.create(tmp_path / f"seed-{seed}", {"seed": seed}).append("metrics", {"epoch": 0})
+    (tmp_path / "notes").mkdir()
+    assert [run.path.name for run in RunDirectory.within(tmp_path)] == ["seed-1", "seed-2"]
+    assert RunDirectory.within(tmp_path / "seed-1") == []
+    (tmp_path / "seed-1" / "config.json").unlink()
+    with pytest.raises(RunError, match=r"seed-1 is a run without its config\.json\. Copy that back"):
+        RunDirectory.within(tmp_path)
+
+
 def test_records_come_back_in_order_without_a_torn_last_line(run):
     assert run.records("metrics") == []
     for epoch in range(2):

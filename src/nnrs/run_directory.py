@@ -111,11 +111,21 @@ class RunDirectory(Checkpoints):
 
     @classmethod
     def within(cls, path: Path | str) -> "list[RunDirectory]":
-        """The run directories that a folder holds, seed-2 before seed-10; none where it is one itself."""
+        """The run directories that a folder holds, seed-2 before seed-10; none where it is one itself.
+
+        One that has lost its config.json is refused: left out, it would be missing from what is told of the others.
+        """
         folder = Path(path)
         with explained(folder, "read"):
             is_run = (folder / "config.json").is_file()
             found = [] if is_run else [config.parent for config in folder.glob("*/config.json")]
+            torn = (
+                [] if is_run else sorted({file.parent for file in folder.glob("*/metrics.jsonl")} - {*found})
+            )
+        if torn:
+            raise RunError(
+                f"{torn[0]} is a run without its config.json. Copy that back, or move the folder away."
+            )
         return [cls.open(place) for place in sorted(found, key=_natural_order)]
 
     def claim(self) -> None:

@@ -135,7 +135,8 @@ def build_result(
     summary, record = directory.summary(), directory.config()
     if summary is None:
         raise RunError(
-            f"{directory.path} is not finished: it has no summary.json. Continue it with --resume."
+            f"{directory.path} is not finished: it has no summary.json. Continue it with --resume, or, if it "
+            "diverged, begin another."
         )
     config = RunConfig.from_dict(settings_of(record))
     epochs, model = directory.records("metrics"), directory.best_fingerprint()
