@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -376,15 +377,43 @@ def test_the_version_and_every_command_are_told(nnrs):
         assert command in told
 
 
-def test_a_reader_that_leaves_early_is_no_error(environment):
-    command = [sys.executable, "-m", "nnrs", "schedule", "--epochs", "20000"]
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+def ended(environment, output, *words):
+    """The exit code of a command whose standard output is this, and what it told."""
+    command = [sys.executable, "-m", "nnrs", *map(str, words)]
+    done = subprocess.run(
+        command, env=environment, stdout=output, stderr=subprocess.PIPE, text=True, timeout=120
     )
-    process.stdout.readline()
-    process.stdout.close()
-    _, told = process.communicate(timeout=60)
-    assert told == ""
+    return done.returncode, done.stderr
+
+
+PRINTING = {  # by the parser, by rich, as JSON
+    "schedule": "schedule --epochs 20",
+    "help": "--help",
+    "neighbors": "neighbors --data {text} w001",
+    "evaluate": "evaluate {run}",
+    "json": "schedule --json",
+}
+
+
+@pytest.mark.parametrize("case", PRINTING)
+def test_a_reader_that_leaves_early_is_no_error(case, environment, text, finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as output:
+        words = PRINTING[case].format(text=text, run=run).split()
+        assert ended(environment, output, *words) == (0, "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("case", ["schedule", "help", "neighbors", "json"])
+def test_standard_output_that_cannot_be_written_is_told_in_one_line(case, unbuffered, environment, text):
+    environment = {**environment, "PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("wb") as output:
+        code, told = ended(environment, output, *PRINTING[case].format(text=text).split())
+    assert code == 2
+    assert told.startswith("error: cannot write to standard output: No space left on device. ")
+    assert told.count("\n") == 1
 
 
 def test_debug_shows_where_an_error_came_from(nnrs):

@@ -1,7 +1,7 @@
 """The parser and the exit codes: 0 done, 2 for what the user can mend, 130 after Ctrl-C."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, TextIO, cast
 
 import typer
 
@@ -19,6 +19,7 @@ from nnrs.cli import (
     schedule,
     train,
 )
+from nnrs.cli.standard_output import StandardOutput
 from nnrs.cli.torchrun import refuse_several
 from nnrs.cli.usage import UsageError, refusal
 from nnrs.errors import NnrsError
@@ -75,6 +76,8 @@ def main() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]  # wherever it stood
     words = sys.argv[1:]
+    if sys.stdout:  # it may have been closed
+        sys.stdout = cast(TextIO, StandardOutput(sys.stdout))
     try:
         sys.exit(app(standalone_mode=not words))  # without a word the parser shows its help
     except UsageError as error:
