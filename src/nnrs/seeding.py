@@ -12,6 +12,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nnrs.errors import ConfigError
+
+SEEDS = 2**63  # as many as a signed word of 64 bits counts, in which kernels take them
+
 
 class Stream(enum.IntEnum):
     """What the numbers are for. Streams never share numbers."""
@@ -22,6 +26,12 @@ class Stream(enum.IntEnum):
     DRAWS = 3
     TEXT = 4
     WEIGHTS = 5  # which of them are dropped
+
+
+def check_seed(seed: int, name: str = "seed") -> None:
+    """Refuse what is no seed."""
+    if not 0 <= seed < SEEDS:
+        raise ConfigError(f"{name} must be in [0, 2^63), got {seed}.")
 
 
 class Random:

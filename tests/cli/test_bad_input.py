@@ -243,6 +243,14 @@ BAD_RUNS = {
         "generate {run} --temperature 0 --count 2",
         "--count: the likeliest text is the same every time",
     ),
+    "no text": (intact, "generate {run} --length 0", "--length must be at least 1, got 0."),
+    "no texts": (intact, "generate {run} --count 0", "--count must be at least 1, got 0."),
+    "seed of the draws": (
+        intact,
+        f"generate {{run}} --seed {2**63}",
+        f"seed must be in [0, 2^63), got {2**63}",
+    ),
+    "seed of a measure": (intact, "evaluate {run} --seed -1", "seed must be in [0, 2^63), got -1."),
     "no neighbors": (intact, "neighbors --data {text} --k 0 w0001", "--k must be at least 1, got 0."),
     "rare words": (
         intact,

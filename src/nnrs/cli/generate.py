@@ -38,9 +38,12 @@ def generate(
     from nnrs.experiments.load import load
     from nnrs.experiments.prepare import choose_device
     from nnrs.experiments.translations import translate_words
+    from nnrs.seeding import check_seed
 
-    if count < 1 or (length is not None and length < 1):
-        raise ConfigError(f"count and length must be at least 1, got {count} and {length or LENGTH}.")
+    for option, number in (("--count", count), ("--length", length)):
+        if number is not None and number < 1:
+            raise ConfigError(f"{option} must be at least 1, got {number}.")
+    check_seed(seed)
     if beam > 1 and (temperature is not None or top_p != 1.0):
         raise ConfigError("a beam search draws nothing: leave --temperature and --top-p out, or --beam.")
     decoding = Decoding(temperature=1.0 if temperature is None else temperature, top_p=top_p, width=beam)

@@ -16,6 +16,7 @@ from nnrs.models import TRANSLATORS
 from nnrs.models.base import ModelConfig
 from nnrs.policies.methods import METHODS, PolicyConfig
 from nnrs.registry import look_up
+from nnrs.seeding import check_seed
 from nnrs.training.loop import TrainingConfig
 from nnrs.training.optimize import OptimizerConfig
 
@@ -85,8 +86,7 @@ class RunConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**63:
-            raise ConfigError(f"seed must be in [0, 2^63), got {self.seed}.")
+        check_seed(self.seed)
         if self.data.task == TRANSLATE:
             look_up(TRANSLATORS, self.model.kind, "translator")
             if self.training.bptt != TrainingConfig().bptt:

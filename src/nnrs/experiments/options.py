@@ -13,6 +13,7 @@ from nnrs.models.base import PRESETS
 from nnrs.policies.methods import METHODS, Method, PolicyConfig
 from nnrs.registry import look_up
 from nnrs.schedules import Schedule
+from nnrs.seeding import check_seed
 
 # Which config setting each option sets. What is not given stays as --config or the defaults have it.
 SETTINGS = {
@@ -184,8 +185,7 @@ def _seed_range(part: str, text: str) -> tuple[int, int]:
     first, last = int(found[1]), int(found[2] or found[1])
     if last < first:
         raise ConfigError(f"--seeds: the range {part} runs backwards. Write {last}-{first}.")
-    if last >= 2**63:
-        raise ConfigError(f"--seeds: every seed must be in [0, 2^63), got {last}.")
+    check_seed(last, "--seeds: every seed")
     return first, last
 
 

@@ -25,6 +25,7 @@ from nnrs.metrics.wmd import WordVectors
 from nnrs.neighbors.cache import fingerprint_of
 from nnrs.registry import look_up
 from nnrs.run_directory import Json, RunDirectory
+from nnrs.seeding import check_seed
 from nnrs.vocabulary import EOS, PAD, UNK, Vocabulary, token_ids
 
 TEACHER_FORCED = "teacher-forced"  # the likeliest token at each gold step, the other way of predicting
@@ -56,6 +57,7 @@ class Request:
         for name in ("sentences", "prefix", "length"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        check_seed(self.seed)
 
 
 def decoding_label(name: str) -> str:
