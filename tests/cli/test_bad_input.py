@@ -251,6 +251,21 @@ BAD_RUNS = {
         f"seed must be in [0, 2^63), got {2**63}",
     ),
     "seed of a measure": (intact, "evaluate {run} --seed -1", "seed must be in [0, 2^63), got -1."),
+    "all but greedy": (
+        intact,
+        "generate {run} --temperature 1e-39",
+        "temperature must be in [0.0001, 10000], or 0 (greedy), got 1e-39.",
+    ),
+    "too cold": (
+        intact,
+        "neighbors --data {text} --temperature 1e-300",
+        "temperature must be in [0.0001, 10000], got 1e-300.",
+    ),
+    "trained too cold": (
+        intact,
+        "train {tiny} --data {text} --method nnrs --temperature 1e-300 --out {run}-new",
+        "temperature must be in [0.0001, 10000], got 1e-300.",
+    ),
     "no neighbors": (intact, "neighbors --data {text} --k 0 w0001", "--k must be at least 1, got 0."),
     "rare words": (
         intact,

@@ -185,6 +185,8 @@ def test_bad_settings_are_refused(make_model):
     for bad in (
         {"temperature": -1.0},
         {"temperature": float("nan")},
+        {"temperature": 1e-39},
+        {"temperature": 1e39},
         {"top_p": 0.0},
         {"top_p": 1.5},
         {"width": 0},

@@ -26,7 +26,7 @@ GPT2 = gpt2()
         ({"prediction_rate": 0.1, "predict": "best"}, "unknown way to predict 'best'"),
         ({"prediction_rate": 0.1, "rule": "pros"}, "Did you mean 'prose'"),
         ({"prediction_rate": 0.1, "granularity": "word"}, "unknown granularity"),
-        ({"prediction_rate": 0.1, "temperature": 0.0}, "positive and finite"),
+        ({"prediction_rate": 0.1, "temperature": 0.0}, "temperature must be in"),
         ({"prediction_rate": 0.1, "steps": 0}, "steps must be a whole number of at least 1, got 0"),
         ({"prediction_rate": 0.1, "accumulation": 0}, "accumulation must be a whole number of at least 1"),
         ({"prediction_rate": 0.1, "rank": -1}, "rank must be a whole number of at least 0, got -1"),

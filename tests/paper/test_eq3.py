@@ -45,7 +45,7 @@ def test_cold_takes_the_closest_and_hot_takes_all_alike():
 def test_empty_slots_have_probability_zero_and_the_others_sum_to_one():
     similarities = torch.tensor([[0.7, 0.7, EMPTY], [0.2, EMPTY, EMPTY], [EMPTY, EMPTY, EMPTY]])
     expected = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    for temperature in (1e-3, 0.5, 1e3):
+    for temperature in (1e-4, 1e-3, 0.5, 1e3, 1e4):
         torch.testing.assert_close(neighbor_probabilities(similarities, temperature), expected)
 
 
@@ -61,9 +61,11 @@ def test_a_row_of_any_shape_and_a_temperature_on_the_device_will_do():
     assert neighbor_probabilities(torch.empty(4, 0), 1.0).shape == (4, 0)
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan, math.inf, "0.5", None])
-def test_a_temperature_that_is_not_positive_and_finite_is_refused_with_advice(temperature):
-    message = r"temperature must be positive and finite, got .*\. For the closest .* use k=1\."
+@pytest.mark.parametrize(
+    "temperature", [0.0, -1.0, 9e-5, 1e-300, 2e4, 1e300, math.nan, math.inf, "0.5", None]
+)
+def test_a_temperature_that_float32_could_not_divide_by_is_refused_with_advice(temperature):
+    message = r"temperature must be in \[0\.0001, 10000\], got .*\. For the closest .* use k=1\."
     with unchecked(), pytest.raises(ConfigError, match=message):
         neighbor_probabilities(torch.rand(2, 2), temperature)
     with unchecked(), pytest.raises(ConfigError, match=message):

@@ -91,7 +91,7 @@ def test_effective_stays_between_one_neighbor_and_all_of_them():
 
 
 def test_bad_settings_are_refused():
-    with pytest.raises(ConfigError, match="positive"):
+    with pytest.raises(ConfigError, match="temperature must be in"):
         TemperatureController("prose", 0.0, SIMILARITIES, WEIGHTS)
     with pytest.raises(ConfigError, match="Did you mean 'prose'"):
         TemperatureController("prosa", 0.5, SIMILARITIES, WEIGHTS)

@@ -261,7 +261,7 @@ def test_contradictions_and_unknown_names_are_refused():
         ({"method": "ss", "unroll": "exactly"}, "Did you mean 'exact'"),
         ({"method": "ss", "passes": 0}, "at least 1"),
         ({"method": "nnrs", "granularity": "tokens"}, "Did you mean 'token'"),
-        ({"method": "nnrs", "temperature": 0.0}, "positive"),
+        ({"method": "nnrs", "temperature": 0.0}, "temperature must be in"),
         ({"method": "nnrs", "k": -1}, "0 or more"),
         ({"method": "nnrs", "rule": "prosa"}, "Did you mean 'prose'"),
         ({"method": "gsns", "rule": "prose"}, "constant temperature"),
@@ -282,7 +282,7 @@ def test_a_temperature_of_numpys_becomes_a_plain_number_and_a_text_is_refused():
     assert config == PolicyConfig(method="nnrs", temperature=0.25)
     with (
         unchecked(),
-        pytest.raises(ConfigError, match=r"temperature must be positive and finite, got '0\.5'"),
+        pytest.raises(ConfigError, match=r"temperature must be in .*, got '0\.5'"),
     ):
         PolicyConfig(method="nnrs", temperature="0.5")
 

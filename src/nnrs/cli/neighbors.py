@@ -30,10 +30,12 @@ def neighbors(
     from nnrs.experiments.config import DataConfig, VectorsConfig
     from nnrs.experiments.prepare import protected_ids, vectors_for
     from nnrs.experiments.text import Text
+    from nnrs.neighbors.probabilities import check_temperature
     from nnrs.neighbors.table import NeighborTable
 
     if k is not None and k < 1:
         raise ConfigError(f"--k must be at least 1, got {k}.")
+    check_temperature(temperature)
     text = Text.read(DataConfig(source=data, min_count=min_count, max_vocabulary=max_vocabulary))
     vocabulary, config = text.vocabulary, VectorsConfig(source=vectors)
     known = [word for word in words or [] if word in vocabulary.ids]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nnrs.errors import ConfigError
 from nnrs.evaluation.causal import CausalModel, Memory, device_of, read, rows_of
-from nnrs.neighbors.probabilities import pick
+from nnrs.neighbors.probabilities import LEAST, MOST, is_temperature, pick
 from nnrs.registry import look_up
 from nnrs.seeding import Random, Stream
 
@@ -32,8 +32,10 @@ class Decoding:
     length_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.temperature >= 0.0:
-            raise ConfigError(f"temperature must be 0 (greedy) or more, got {self.temperature}.")
+        if self.temperature != 0.0 and not is_temperature(self.temperature):
+            raise ConfigError(
+                f"temperature must be in [{LEAST:g}, {MOST:g}], or 0 (greedy), got {self.temperature}."
+            )
         if not 0.0 < self.top_p <= 1.0:
             raise ConfigError(f"top-p must be in (0, 1], got {self.top_p}.")
         if self.width < 1:

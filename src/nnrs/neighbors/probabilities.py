@@ -11,6 +11,9 @@ from torch import Tensor
 from nnrs.errors import ConfigError
 
 COLDEST, HOTTEST = 1e-3, 1e3  # below, only exact ties share a draw; above, cosines are uniform to 1e-3
+# What may be asked for. Further out float32 would soon divide by 0 or by infinity, and nothing is left to gain: a
+# cosine or a logit that is larger by 0.01 has all the mass at the least, and no more than others at the most.
+LEAST, MOST = 1e-4, 1e4
 BISECTIONS = 50  # halves the twenty octaves between them down to float64's own resolution
 
 
@@ -39,12 +42,17 @@ def neighbor_probabilities(
 
 
 def check_temperature(temperature: Any) -> None:
-    """Refuse what no softmax can be divided by: an empty slot's -inf over an infinite τ would be no number."""
-    if not isinstance(temperature, Real) or not 0.0 < float(temperature) < math.inf:
+    """Refuse what float32 cannot divide by."""
+    if not is_temperature(temperature):
         raise ConfigError(
-            f"temperature must be positive and finite, got {temperature!r}. "
+            f"temperature must be in [{LEAST:g}, {MOST:g}], got {temperature!r}. "
             "For the closest neighbor every time, use k=1."
         )
+
+
+def is_temperature(value: Any) -> bool:
+    """Whether a softmax can be computed at this temperature."""
+    return isinstance(value, Real) and LEAST <= float(value) <= MOST
 
 
 def pick(probabilities: Float[Tensor, "*rows k"], uniform: Float[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
