@@ -149,8 +149,11 @@ def test_what_is_missing_is_named(files, tmp_path):
         score(files([RIGHT], [RIGHT]), "wmd")
     with pytest.raises(DataError, match=r"made\.txt has 2 lines and .*gold\.txt has 1"):
         files([RIGHT, WRONG], [RIGHT])
-    with pytest.raises(DataError, match=r"made\.txt has no lines"):
-        files([])
+    for blank in ([], ["", " "]):
+        with pytest.raises(DataError, match=r"made\.txt has no words\. Give one sentence a line\."):
+            files(blank)
+    with pytest.raises(DataError, match=r"gold\.txt has no words"):
+        files([RIGHT, WRONG], ["", ""])
     with pytest.raises(DataError, match=r"absent\.txt: cannot be read"):
         texts_of_files(tmp_path / "absent.txt", None, None)
 

@@ -152,8 +152,9 @@ TEXT_METRICS: dict[str, Callable[[Texts], Iterator[Score]]] = {
 def texts_of_files(text: Path, references: Path | None, vectors: str | None) -> Texts:
     """Sentences of any program, one a line, and their references in another file, line by line."""
     generated, gold = list(read_tokens(text)), list(read_tokens(references)) if references else None
-    if not generated:
-        raise DataError(f"{text} has no lines. Give one sentence a line.")
+    for path, lines in ((text, generated), (references, gold)):
+        if lines is not None and not any(lines):
+            raise DataError(f"{path} has no words. Give one sentence a line.")
     if gold is not None and len(gold) != len(generated):
         raise DataError(
             f"{text} has {len(generated)} lines and {references} has {len(gold)}. Give each sentence one reference."
