@@ -261,6 +261,15 @@ def test_a_schedule_is_drawn_with_its_dose(nnrs):
     assert lines[6] == "dose (mean rate): 0.2000"  # the curve is symmetric about its middle
 
 
+@pytest.mark.parametrize(
+    ("shape", "rate", "course"),
+    [("static", "0:0.2", "0.2"), ("linear", "0.3", "0.3"), ("pulse", "0:0.2", "0 -> 0.2 -> 0")],
+)
+def test_a_schedule_is_headed_by_the_rates_that_it_has(nnrs, shape, rate, course):
+    printed = nnrs("schedule", "--schedule", shape, "--neighbor-rate", rate, "--epochs", 6).stdout
+    assert printed.startswith(f"neighbor rate γ: {shape} {course} over 6 epochs\n")
+
+
 def test_a_config_file_is_followed_and_options_override_it(done, folder, text):
     config = json.loads((folder / "configured" / "config.json").read_text())
     assert config["training"]["epochs"] == 2  # the option's, not the file's 7

@@ -1,5 +1,6 @@
 """`nnrs schedule`: the curriculum drawn in the terminal before anything is trained."""
 
+from itertools import groupby
 from typing import Annotated
 
 import typer
@@ -29,12 +30,22 @@ def schedule(
         print_json([_record(name, rate, epochs) for name, rate in rates.items()])
         return
     for name, rate in rates.items():
-        typer.echo(f"{name}: {rate.shape} {rate.start:g} -> {rate.end:g} over {epochs} epochs")
+        typer.echo(f"{name}: {rate.shape} {_course(rate, epochs)} over {epochs} epochs")
         highest = max(rate.start, rate.end) or 1.0
         for epoch in range(epochs):
             value = rate(progress(epoch, epochs))
             typer.echo(f"{epoch:4d}  {value:.4f}  {'█' * round(WIDTH * value / highest)}")
         typer.echo(f"dose (mean rate): {rate.dose(epochs):.4f}")
+
+
+def _course(rate: Schedule, epochs: int) -> str:
+    """The rate of the first epoch, the one that is reached and that of the last, each where it is another.
+
+    >>> _course(Schedule("static", 0.0, 0.2), 40), _course(Schedule("pulse", 0.0, 0.2), 40)
+    ('0.2', '0 -> 0.2 -> 0')
+    """
+    rates = (rate(progress(0, epochs)), rate.end, rate(1.0))
+    return " -> ".join(shown for shown, _ in groupby(f"{value:g}" for value in rates))
 
 
 def _record(name: str, rate: Schedule, epochs: int) -> dict[str, object]:
