@@ -150,6 +150,11 @@ BAD = {
     "not a number": (b"the 1 2\ncat 3 x\n", "line 2: expected a word and 2 numbers"),
     "truncated gzip": (gzip.compress(binary(ROWS))[:-9], "truncated or damaged gzip"),
     "damaged gzip": (b"\x1f\x8b" + b"\x00" * 40, "truncated or damaged gzip"),
+    "no numbers": (
+        b"the nan nan\ncat 1 inf\n",
+        "all words that it covers are zeros, or have a number that is",
+    ),
+    "zeros": (b"the 0 0\ncat 0 0\n", "all words that it covers are zeros"),
     "no word covered": (
         text({"dog": [1.0]}),
         "cover 0 of 2 words. Is the vocabulary lower-cased like the vectors?",

@@ -43,7 +43,7 @@ def neighbors(
     if unknown:
         told = f"not in the vocabulary of {data} ({len(vocabulary):,} words): {', '.join(unknown)}"
         if not known:
-            raise DataError(f"{told}. Name words of the text.")
+            raise DataError(f"{told}. {_remedy(min_count, max_vocabulary)}")
         note(told)
     embeddings = vectors_for(config, text)
     table = NeighborTable.from_vectors(
@@ -66,6 +66,18 @@ def neighbors(
     typer.echo(str(coverage))
     typer.echo(f"k = {table.k}, recall of the search: {table.recall:.3f}")
     typer.echo("everyone's neighbor: " + ", ".join(f"{word} ({times})" for word, times in hubs))
+
+
+def _remedy(min_count: int, max_vocabulary: int | None) -> str:
+    """What to do about words that the vocabulary lacks; the text may have them, where it was cut.
+
+    >>> _remedy(2, None)
+    'Name words of the vocabulary, or leave --min-count out for all words of the text.'
+    """
+    cutting = {"--min-count": min_count > 1, "--max-vocabulary": max_vocabulary is not None}
+    options = " and ".join(option for option, cuts in cutting.items() if cuts)
+    whole = f", or leave {options} out for all words of the text" if options else ""
+    return f"Name words of the vocabulary{whole}."
 
 
 def _with_hint(word: str, words: tuple[str, ...]) -> str:

@@ -44,7 +44,12 @@ def read_vectors(path: Path | str, words: Sequence[str]) -> Embeddings:
         raise DataError(
             f"cannot read vectors from {path}: {error.strerror}. Name a file of vectors."
         ) from None
-    if not wanted.vectors.any():
+    if wanted.met and not wanted.vectors.any():
+        raise DataError(
+            f"{path}: the rows of all words that it covers are zeros, or have a number that is not finite. Make or "
+            "download it again."
+        )
+    if not wanted.met:
         raise DataError(
             f"{path}: embeddings cover 0 of {len(words):,} words. Is the vocabulary lower-cased like the vectors?"
         )
@@ -72,6 +77,11 @@ class _Wanted:
         for row, word in enumerate(words):
             for spelling in {word.encode(), word.lower().encode()}:
                 self.rows.setdefault(spelling, []).append(row)
+
+    @property
+    def met(self) -> bool:
+        """Whether any word had a row, good or not."""
+        return self.rejected > 0 or any(self._filled)
 
     def keep(self, spelling: bytes, vector: Vector) -> None:
         """Give the vector to the words of this spelling; another spelling's word keeps what it has."""

@@ -68,7 +68,10 @@ def protected_ids(config: VectorsConfig, vocabulary: Vocabulary) -> tuple[int, .
     """The ids of the special tokens and of the words the user protects."""
     unknown = [word for word in config.protect if word not in vocabulary.ids]
     if unknown:
-        raise ConfigError(f"cannot protect '{unknown[0]}': it is not in the vocabulary.")
+        raise ConfigError(
+            f"cannot protect '{unknown[0]}': it is not in the vocabulary. Name words that it has: those of the "
+            "training text that --min-count and --max-vocabulary keep."
+        )
     return tuple(vocabulary.ids[word] for word in (*SPECIAL, *config.protect) if word in vocabulary.ids)
 
 
