@@ -20,7 +20,7 @@ from nnrs.errors import RunError
 BEGINNING = 2_000  # characters of a file, among which a mark of ours stands
 HALF_WRITTEN = re.compile(r"\.[\w-]+\.(json|jsonl|safetensors)\.[a-z0-9_]{8}\.tmp")  # eight of tempfile's own
 ADVICE = {
-    "write": "What was there before is untouched. Mend it and try again; a run goes on with --resume.",
+    "write": "What was there before is untouched. Mend it and try again.",
     "read": "Check the path and its permissions.",
     "lock": "Use a file system with locks.",
 }
@@ -136,6 +136,10 @@ def locked(path: Path) -> Iterator[None]:
         os.close(handle)  # and with it the lock
 
 
+class WriteError(RunError):
+    """A file or folder cannot be written."""
+
+
 class NoLocksError(RunError):
     """The file system has no locks."""
 
@@ -184,7 +188,8 @@ def explained(path: Path, doing: str = "write") -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:  # a full disk under `save_file` is one of the latter
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise RunError(f"cannot {doing} {path}: {reason}. {ADVICE[doing]}") from None
+        kind = WriteError if doing == "write" else RunError
+        raise kind(f"cannot {doing} {path}: {reason}. {ADVICE[doing]}") from None
 
 
 def _write(path: Path, data: bytes) -> None:

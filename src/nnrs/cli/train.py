@@ -9,7 +9,7 @@ from nnrs.cli import train_options as options
 from nnrs.cli.output import DeviceOption, JsonOption, note
 from nnrs.cli.torchrun import joined, refuse_several
 from nnrs.cli.train_output import describe, report, report_several
-from nnrs.errors import ConfigError, DivergenceError
+from nnrs.errors import ConfigError, DivergenceError, RunError
 
 if TYPE_CHECKING:
     import torch
@@ -124,6 +124,7 @@ def _carry_out(runs: "list[Run]", several: bool, tensorboard: bool) -> "list[Out
     from nnrs.cli.interrupt import Interruptible
     from nnrs.cli.progress import ProgressBar
     from nnrs.experiments.together import finish_together
+    from nnrs.files import WriteError
 
     group, names = runs[0].group, [run.directory.path.name if several else "" for run in runs]
     with Interruptible(several=group.size > 1, speaks=group.leads) as interruption, ProgressBar() as bar:
@@ -132,7 +133,10 @@ def _carry_out(runs: "list[Run]", several: bool, tensorboard: bool) -> "list[Out
         describe(runs, names)
         boards = [[_tensorboard(run.directory.path)] if tensorboard else [] for run in runs]
         callbacks = [[bar.of(name), *board] for name, board in zip(names, boards, strict=True)]
-        return finish_together(runs, callbacks, interruption.asked)
+        try:
+            return finish_together(runs, callbacks, interruption.asked)
+        except WriteError as error:
+            raise RunError(f"{error} What was trained goes on with --resume.") from None
 
 
 def _tell(outcomes: "list[Outcome]", several: bool, out: Path, json: bool) -> None:
