@@ -205,6 +205,14 @@ def widened(run):
     edit_config(run, "model", units=32)
 
 
+def without_text(run):
+    edit_config(run, "data", source="/nowhere/text.txt")
+
+
+def with_another_text(run):
+    edit_config(run, None, text_sha256="0")
+
+
 def with_damaged_best(run):
     path = max(run.glob("best-*.safetensors"))
     path.write_bytes(path.read_bytes()[:-1])
@@ -278,6 +286,22 @@ BAD_RUNS = {
         "occurs 99,999 times, the commonest ",
     ),
     "beam and top-p": (intact, "generate {run} --beam 5 --top-p 0.9", "leave --temperature and --top-p out"),
+    "text that is gone": (
+        without_text,
+        "evaluate {run} --metrics bleu",
+        "is not there any more: /nowhere/text.txt. Put it back, or name another with --data.",
+    ),
+    "resume without text": (
+        without_text,
+        "train --out {run} --resume",
+        "is not there any more: /nowhere/text.txt. Put it back, or start a new run.",
+    ),
+    "text that has changed": (
+        with_another_text,
+        "evaluate {run} --metrics bleu",
+        "has changed since",
+        "Restore it, or name it with --data.",
+    ),
     "no run": (without_config, "evaluate {run}", "not a run directory", "config.json"),
     "split": (intact, "evaluate {run} --split tets", "unknown split 'tets'", "Did you mean 'test'?"),
     "unknown words": (

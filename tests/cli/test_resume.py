@@ -18,6 +18,7 @@ import torch
 from safetensors.numpy import load_file
 
 from nnrs.cli.interrupt import Interruptible
+from nnrs.errors import DataError
 from nnrs.experiments import run as runs
 from nnrs.experiments.config import RunConfig
 from nnrs.experiments.estimate import estimate
@@ -374,6 +375,10 @@ def test_a_run_does_not_continue_on_another_text(small_config, tmp_path):
     runs.start(config, tmp_path / "run", torch.device("cpu"))
     moved.write_text(words.replace("w1", "w0", 1))
     with pytest.raises(runs.RunError, match=r"text\.txt has changed since"):
+        runs.resume(tmp_path / "run", torch.device("cpu"))
+    moved.unlink()
+    gone = r"the text of .*run is not there any more: .*text\.txt\. Put it back, or start a new run\."
+    with pytest.raises(DataError, match=gone):
         runs.resume(tmp_path / "run", torch.device("cpu"))
 
 

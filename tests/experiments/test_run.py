@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import nnrs
-from nnrs.errors import RunError
+from nnrs.errors import DataError, RunError
 from nnrs.experiments.config import RunConfig
 from nnrs.experiments.run import resume, start
 from nnrs.experiments.scoring import evaluate_run
@@ -95,10 +95,20 @@ def test_a_run_is_not_evaluated_on_a_text_that_has_changed_unless_it_is_named(te
     start(config(text, "mle"), tmp_path / "run", CPU).finish()
     evaluate_run(tmp_path / "run", CPU)
     text.write_text(text.read_text().replace("w3 ", "w4 "))
-    with pytest.raises(RunError, match="has changed since"):
+    with pytest.raises(DataError, match="has changed since"):
         evaluate_run(tmp_path / "run", CPU)
     [score] = evaluate_run(tmp_path / "run", CPU, Request(data=str(text)))
     assert "on:text|" in score.signature
+
+
+@pytest.mark.parametrize("metric", ["perplexity", "bleu"])
+def test_a_text_that_is_not_there_any_more_is_told_to_be_the_runs(metric, text, tmp_path):
+    start(config(text, "mle"), tmp_path / "run", CPU).finish()
+    renamed = text.rename(tmp_path / "renamed.txt")
+    gone = rf"the text of {tmp_path / 'run'} is not there any more: {text}\. Put it back, or name another with --data"
+    with pytest.raises(DataError, match=gone):
+        evaluate_run(tmp_path / "run", CPU, Request(metrics=(metric,), length=5))
+    assert evaluate_run(tmp_path / "run", CPU, Request(metrics=(metric,), length=5, data=str(renamed)))
 
 
 def test_the_config_holds_what_was_resolved(text, tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from nnrs.evaluation.evaluate import scoring_windows
 from nnrs.experiments.config import RunConfig
 from nnrs.experiments.load import config_of, fitting, model_tensors
 from nnrs.experiments.prepare import Parts, Shelf, located, prepare
-from nnrs.experiments.text import ParallelText
+from nnrs.experiments.text import ParallelText, check_still_there
 from nnrs.experiments.writer import Saver
 from nnrs.run_directory import Json, RunDirectory
 from nnrs.training.events import Callback
@@ -241,7 +241,9 @@ def claim_unfinished(directories: Sequence[RunDirectory], group: Group = ALONE) 
 
 def reopened(directory: RunDirectory, device: torch.device, shelf: Shelf, group: Group = ALONE) -> Run:
     """The run of a directory at its start, on the text and the vectors it began with."""
-    parts = prepare(config_of(directory), device, shelf)
+    config = config_of(directory)
+    check_still_there(config.data, directory.path, "Put it back, or start a new run.")
+    parts = prepare(config, device, shelf)
     _check_unchanged(directory, parts)
     if group.leads:
         _write_companions(directory, parts)  # where a kill came before they were written

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from nnrs.corpus import SPLITS, Corpus, open_corpus
 from nnrs.embeddings import Embeddings, read_vectors
-from nnrs.errors import ConfigError, RunError
+from nnrs.errors import ConfigError, DataError, RunError
 from nnrs.evaluation.evaluate import text_nats
 from nnrs.evaluation.generate import DECODINGS, NUMBERED, decoding_of
 from nnrs.experiments.config import TRANSLATE, VectorsConfig
 from nnrs.experiments.load import LoadedRun, config_of, load
 from nnrs.experiments.prepare import Shelf, vectors_for
-from nnrs.experiments.text import Text
+from nnrs.experiments.text import Text, check_still_there
 from nnrs.experiments.text_scores import WordSpace
 from nnrs.metrics.packages import POT
 from nnrs.metrics.wmd import WordVectors
@@ -91,13 +91,13 @@ class Subject:
     @cached_property
     def text(self) -> Text:
         """The text that the run was trained on, as it was then."""
-        source = self.config.data.source
-        text = self._shelf.take(Text.read, self.config.data)
+        data, run = self.config.data, self.directory.path
+        may_name = data.task != TRANSLATE and not self.request.data
+        check_still_there(data, run, f"Put it back{', or name another with --data' if may_name else ''}.")
+        text = self._shelf.take(Text.read, data)
         if text.fingerprint != self.record["text_sha256"]:
-            instead = "" if self.config.data.task == TRANSLATE else ", or name it with --data"
-            raise RunError(
-                f"{source} has changed since {self.directory.path} was trained. Restore it{instead}."
-            )
+            instead = ", or name it with --data" if may_name else ""
+            raise DataError(f"{data.source} has changed since {run} was trained. Restore it{instead}.")
         return text
 
     @cached_property

@@ -2,16 +2,19 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from nnrs.batches import Windows
-from nnrs.corpus import SPLITS, Corpus, open_corpus
+from nnrs.corpus import SPLITS, Corpus, is_built_in, open_corpus
+from nnrs.errors import DataError
 from nnrs.evaluation.evaluate import text_nats, text_perplexity
 from nnrs.evaluation.translate import PAIRS, target_nats, target_perplexity
 from nnrs.experiments.config import TRANSLATE, DataConfig
+from nnrs.files import explained
 from nnrs.metrics.perplexity import Perplexity
 from nnrs.models.base import SequenceModel
 from nnrs.neighbors.cache import fingerprint_of
@@ -19,6 +22,14 @@ from nnrs.pairs import Pairs, Sentences
 from nnrs.parallel import choose_languages, open_parallel
 from nnrs.training.loop import TrainingConfig
 from nnrs.vocabulary import Vocabulary, token_ids
+
+
+def check_still_there(config: DataConfig, run: Path, remedy: str) -> None:
+    """Refuse a run whose text was moved, renamed or deleted."""
+    path = Path(config.source)
+    with explained(path, "read"):
+        if not is_built_in(config.source) and not path.exists():
+            raise DataError(f"the text of {run} is not there any more: {path}. {remedy}")
 
 
 @dataclass(frozen=True, eq=False)
