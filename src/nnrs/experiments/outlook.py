@@ -8,6 +8,7 @@ from nnrs.errors import DataError
 from nnrs.experiments.config import TRANSLATE, RunConfig
 from nnrs.experiments.generations import WITHOUT_WINDOW, split_lack
 from nnrs.experiments.grid import Board, look_at
+from nnrs.experiments.held import check_held
 from nnrs.experiments.plan import Cell, Plan
 from nnrs.experiments.records import matching_records
 from nnrs.experiments.scoring import OF_WINDOWS, missing_package
@@ -41,11 +42,16 @@ def check_packages(plan: Plan, out: Path | str, sources: Sequence[Path | str], d
 
 
 def check_texts(plan: Plan, out: Path | str) -> None:
-    """Refuse a plan before anything is trained where a file of a run to come is not there, or its text too short."""
-    left = [cell.config for cell in look_at(plan, out).left]
+    """Refuse a plan before anything is trained where a file of a run to come is not there, or its text too short.
+
+    And where the runs that are there were made from another text.
+    """
+    board = look_at(plan, out)
+    left = [cell.config for cell in board.left]
     if left:
         _check_sources(plan.request, left)
         _check_windows(plan.request, left)
+    check_held(board)
 
 
 def _check_sources(asked: Request, left: Sequence[RunConfig]) -> None:

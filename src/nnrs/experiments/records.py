@@ -98,12 +98,13 @@ def _matching(runs: Sequence[Expected], records: Sequence[Json], shelf: Shelf) -
 def _group_here(run: Expected, names: Json, shelf: Shelf) -> str:
     """The group that a run would have: it knows the whole text, and a file of vectors by its content."""
     from_file = names["vectors"] not in (None, "corpus")
-    vectors = shelf.take(_vectors_fingerprint, run.config.vectors, run.text) if from_file else None
+    vectors = shelf.take(vectors_fingerprint, run.config.vectors, run.text) if from_file else None
     material = {"names": names, "text_sha256": run.text.fingerprint, "vectors_sha256": vectors}
     return group_of(run.config, material)
 
 
-def _vectors_fingerprint(config: VectorsConfig, text: Text) -> str:
+def vectors_fingerprint(config: VectorsConfig, text: Text) -> str:
+    """sha256 of the vectors that a file has for the words of a text."""
     return fingerprint_of(vectors_for(config, text).vectors)
 
 

@@ -253,11 +253,14 @@ def reopened(directory: RunDirectory, device: torch.device, shelf: Shelf, group:
 def _check_unchanged(directory: RunDirectory, parts: Parts) -> None:
     """A run continues on the text and the vectors it began with, or not at all."""
     if directory.config().get("text_sha256") != parts.text.fingerprint:
-        source = parts.config.data.source
-        raise RunError(f"{source} has changed since {directory.path} began. Restore it, or start a new run.")
+        raise changed(parts.config.data.source, directory)
     if directory.config().get("vectors_sha256") != parts.vectors_fingerprint:
-        source = parts.config.vectors.source
-        raise RunError(f"{source} has changed since {directory.path} began. Restore it, or start a new run.")
+        raise changed(parts.config.vectors.source, directory)
+
+
+def changed(source: str, directory: RunDirectory, instead: str = "start a new run") -> RunError:
+    """What is said of a text or of vectors that are no longer those a run began with."""
+    return RunError(f"{source} has changed since {directory.path} began. Restore it, or {instead}.")
 
 
 def _write_companions(directory: RunDirectory, parts: Parts) -> None:
