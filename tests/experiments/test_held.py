@@ -97,6 +97,27 @@ def test_a_text_is_read_once_and_none_that_no_run_needs_any_more(folder, monkeyp
     assert list(times.values()) == [1]
 
 
+@pytest.mark.parametrize("listed", [None, "json"], ids=["run", "dry run"])
+def test_another_run_in_the_place_of_one_is_refused(folder, listed):
+    runs = folder / "out" / "runs"
+    shutil.rmtree(runs / "nnrs_seed-1")
+    shutil.copytree(runs / "mle_seed-1", runs / "nnrs_seed-1")
+    said = refusal(folder, listed)
+    assert said.startswith(
+        f"{runs / 'nnrs_seed-1'} holds another run, which differs from the plan's in policy."
+    )
+    assert said.endswith(". Move it away.")
+
+
+def test_another_seed_in_the_place_of_one_is_refused_where_it_is_known_by_its_record_alone(folder):
+    other = folder / "out" / "runs" / "mle_seed-2"
+    other.mkdir()
+    RunDirectory(other).write_result(RunDirectory(folder / "out" / "runs" / "mle_seed-1").result())
+    assert refusal(folder, seeds="1-2") == (
+        f"{other} holds another run, which differs from the plan's in seed (1 there, 2 here). Move it away."
+    )
+
+
 def test_a_damaged_run_is_left_to_whoever_works_on_it(folder):
     (folder / "out" / "runs" / "mle_seed-1" / "config.json").write_text("{")
     check_texts(plan_on(folder, seeds="1-2"), folder / "out")

@@ -44,7 +44,7 @@ def check_packages(plan: Plan, out: Path | str, sources: Sequence[Path | str], d
 def check_texts(plan: Plan, out: Path | str) -> None:
     """Refuse a plan before anything is trained where a file of a run to come is not there, or its text too short.
 
-    And where the runs that are there were made from another text.
+    And where what is there is another run, or was made from another text.
     """
     board = look_at(plan, out)
     left = [cell.config for cell in board.left]
