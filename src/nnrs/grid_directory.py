@@ -125,6 +125,10 @@ class GridDirectory:
             lines = path.read_text(encoding="utf-8").split("\n")
         return [record for record in map(_parsed, lines) if record is not None]
 
+    def failed(self) -> dict[str, str]:
+        """How the last try of each cell ended that one of failed: diverged, error or lost. It may be done by now."""
+        return {str(record.get("name")): str(record.get("kind")) for record in self.failures()}
+
 
 def _parsed(line: str) -> Json | None:
     try:

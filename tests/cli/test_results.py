@@ -4,12 +4,15 @@ import csv
 import gzip
 import io
 import json
+from html import unescape
 
 from tests.report.factory import make_results, write_results
 
+from nnrs.experiments.findings import NOTHING_YET
 from nnrs.experiments.plan import Plan, expand
 from nnrs.experiments.subject import Request
 from nnrs.grid_directory import GridDirectory
+from nnrs.run_directory import RunDirectory
 
 
 def test_results_of_a_run_as_csv_json_and_lines(nnrs_each, finished, tmp_path):
@@ -107,6 +110,47 @@ def test_where_no_run_is_finished_it_says_so_and_writes_nothing(nnrs_each, tmp_p
         assert (item.returncode, item.stdout) == (2, "")
         assert item.stderr == f"error: {tmp_path / name}: no finished run to tell of. Finish one first.\n"
     assert not out.exists()
+
+
+def folder_of(path, *names):
+    """A grid's folder of two methods and two seeds, of which some have results, and ss_seed-2 has diverged."""
+    cells = tuple(expand({"method": ["mle", "ss"], "seeds": "1-2"}))
+    path.mkdir()
+    grid = GridDirectory(path)
+    grid.write_plan(Plan(kind="grid", title="t", command="c", cells=cells, request=Request()).as_dict())
+    for record in make_results(groups=2, seeds=2, epochs=2):
+        if record["name"] in names:
+            grid.run_path(record["name"]).mkdir(parents=True)
+            RunDirectory(grid.run_path(record["name"])).write_result(record)
+    for kind in ("lost", "diverged"):
+        grid.add_failure({"name": "ss_seed-2", "kind": kind, "error": "nan", "try": 1})
+    return path
+
+
+def test_runs_of_a_plan_that_are_missing_are_told_beside_the_results_and_on_the_page(nnrs_each, tmp_path):
+    one_seed = folder_of(tmp_path / "seed", "mle_seed-1", "ss_seed-1", "mle_seed-2")
+    one_method = folder_of(tmp_path / "method", "mle_seed-1", "mle_seed-2")
+    (one_method / "runs" / "ss_seed-1").mkdir()
+    done = nnrs_each(
+        {
+            "results": ["results", one_seed],
+            "report": ["report", one_seed],
+            "method": ["report", one_method],
+            "both": ["results", one_method, one_seed],
+        }
+    )
+    assert {item.returncode for item in done.values()} == {0}, done
+    of_seed = "1 of 4 runs of the plan 't' is missing: ss_seed-2 (diverged).\n"
+    of_method = "2 of 4 runs of the plan 't' are missing: ss_seed-1 (not finished), ss_seed-2 (diverged).\n"
+    assert done["results"].stderr == done["report"].stderr == of_seed
+    assert len(done["results"].stdout.splitlines()) == 4  # and the line of names
+    assert done["method"].stderr == of_method
+    assert done["both"].stderr == f"1 of 4 runs of the plan 't' is missing: ss_seed-2 (diverged).\n{of_seed}"
+    pages = [(folder / "report.html").read_text() for folder in (one_seed, one_method)]
+    lead = [unescape(page.split('<ul class="lead">')[1].split("</ul>")[0]) for page in pages]
+    assert lead[0].startswith(f"<li>{of_seed.strip()}</li><li>One seed decides nothing: ")
+    assert "--seeds" not in lead[0]
+    assert lead[1] == f"<li>{of_method.strip()}</li><li>{NOTHING_YET}</li>"
 
 
 def test_a_damaged_record_is_named_by_its_line_for_a_table_and_a_page(nnrs_each, tmp_path):

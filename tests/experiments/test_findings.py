@@ -6,7 +6,7 @@ import math
 import pytest
 
 from nnrs.experiments.config import DataConfig, RunConfig
-from nnrs.experiments.findings import NOTHING, findings
+from nnrs.experiments.findings import NOTHING, NOTHING_YET, findings
 from nnrs.experiments.groups import grouped
 from nnrs.experiments.settings import settings_of_groups
 from nnrs.experiments.store import Result
@@ -102,6 +102,13 @@ def test_no_difference_is_an_answer():
     assert found.sentences[0].startswith("No difference was found between nnrs and mle: test perplexity ")
     assert " lower" in found.sentences[0]
     assert " higher" in found.sentences[0]  # the interval has both
+
+
+def test_where_runs_are_missing_no_advice_is_given_that_those_would_make_needless():
+    told = ["1 of 4 runs of the plan 't' is missing: nnrs_seed-2."]
+    found = findings([*series("mle", 0.0, 2), *series("nnrs", 0.2, 1)], told)
+    assert found.sentences[:2] == [*told, "One seed decides nothing: seeds of one method differ, too."]
+    assert findings(series("mle", 0.0, 2), told).sentences == [*told, NOTHING_YET]
 
 
 def test_of_one_seed_it_is_said_that_it_cannot_tell():

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nnrs.cli.output import JsonOption, print_json
+from nnrs.cli.output import JsonOption, note, print_json
 
 
 def report(
@@ -29,7 +29,7 @@ def report(
 
     with explained(sources[0], "read"):
         folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else Path()
-    place = write_report(sources, out or GridDirectory(folder).report_path, picture, title)
+    place = write_report(sources, out or GridDirectory(folder).report_path, picture, title, note)
     if json:
         print_json({"report": str(place), "bytes": place.stat().st_size})
     else:

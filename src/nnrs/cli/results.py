@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nnrs.cli.output import note
+
 if TYPE_CHECKING:
     from nnrs.experiments.store import Result
 
@@ -28,6 +30,7 @@ def results(
 ) -> None:
     """All results of finished runs, without their models."""
     from nnrs.errors import ConfigError, DataError
+    from nnrs.experiments.missing import missing_runs
     from nnrs.experiments.store import collect
     from nnrs.files import explained, write_text
     from nnrs.registry import look_up
@@ -41,6 +44,8 @@ def results(
     if not found:
         raise DataError(f"{', '.join(map(str, sources))}: no finished run to tell of. Finish one first.")
     text = write(found)
+    for sentence in missing_runs(sources, found):
+        note(sentence)
     if not out:
         typer.echo(text, nl=False)
         return

@@ -16,6 +16,8 @@ from nnrs.run_directory import Json
 HEADLINES = ("bleu", "bleu4", "self-bleu4", "wmd", "self-wmd", "excess-nats", "ppl-decile10")
 PERPLEXITY = "ppl|test"
 NOTHING = "There is nothing to compare: name at least two methods, with seeds in common."
+ONE_SEED = "One seed decides nothing: seeds of one method differ, too."
+NOTHING_YET = "There is nothing to compare yet among the runs that are finished."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,19 +37,23 @@ class Findings:
         }
 
 
-def findings(results: Iterable[Result]) -> Findings:
-    """What is better than what, by how much and how sure, from results alone."""
+def findings(results: Iterable[Result], missing: Sequence[str] = ()) -> Findings:
+    """What is better than what, by how much and how sure, from results alone.
+
+    Sentences about runs that are missing come first, and no advice that those would make needless.
+    """
     settings = settings_of_groups(grouped(results))
     pairs = [(setting, ours, theirs) for setting in settings for ours, theirs in setting.pairs()]
     pairs = [pair for pair in pairs if set(pair[1].seeds) & set(pair[2].seeds)]
     warnings = _of_training(settings)
     if not pairs:
-        return Findings(sentences=[*warnings, NOTHING])
+        return Findings(sentences=[*missing, *warnings, NOTHING_YET if missing else NOTHING])
     contrasts = corrected([_on_perplexity(*pair) for pair in pairs])
     others = corrected([made for pair in pairs for made in _on_other_metrics(*pair)])
     groups = [(ours, theirs) for _, ours, theirs in pairs]
-    sentences = reach(max(len(item.seeds) for item in contrasts), len(contrasts))  # before what it is said of
-    sentences += warnings
+    seeds = max(len(item.seeds) for item in contrasts)
+    said = [ONE_SEED] if missing and seeds == 1 else reach(seeds, len(contrasts))
+    sentences = [*missing, *said, *warnings]  # before what it is said of
     sentences += [f"{_on(setting.name)}{choice}" for setting in settings for choice in setting.choices()]
     sentences += [_sentence(item, *pair) for item, pair in zip(contrasts, groups, strict=True)]
     return Findings(sentences=sentences + _of_others(others), contrasts=contrasts, others=others)
@@ -140,7 +146,7 @@ def _measured(item: Contrast) -> str:
 def reach(seeds: int, contrasts: int) -> list[str]:
     """What so many seeds can show at best, as a sentence; none where that is enough."""
     if seeds == 1:
-        return ["One seed decides nothing: seeds of one method differ, too. Use several (--seeds 1-8)."]
+        return [f"{ONE_SEED} Use several (--seeds 1-8)."]
     if smallest_p(seeds) * contrasts < ALPHA:
         return []
     return [

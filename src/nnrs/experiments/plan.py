@@ -126,9 +126,7 @@ class Plan:
                 return (
                     f"whose {cell.name} differs in {apart}. Set that as it is there, or choose another --out"
                 )
-        return (
-            f"with runs that this one lacks: {_several([cell.name for cell in gone])}. Choose another --out"
-        )
+        return f"with runs that this one lacks: {several([cell.name for cell in gone])}. Choose another --out"
 
 
 def request_of(values: Mapping[str, Any]) -> Request:
@@ -337,5 +335,6 @@ def _refuse_equal(cells: Sequence[Cell]) -> None:
         names[cell.name] = configs[cell.config] = cell
 
 
-def _several(names: Sequence[str]) -> str:
+def several(names: Sequence[str]) -> str:
+    """The first few of some names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -252,6 +252,11 @@ def _present(directory: RunDirectory) -> Json | None:
     return record if (record.get("model"), record.get("format")) == (model, FORMAT) else None
 
 
+def has_result(path: Path) -> bool:
+    """Whether a grid's run directory has a result that `collect` takes."""
+    return _present(RunDirectory(path)) is not None
+
+
 def _of_lines(path: Path) -> Iterator[Result]:
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line:

@@ -1,7 +1,7 @@
 """One self-contained HTML page of results: data, style, script and the plotting library in a single file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -11,6 +11,7 @@ from nnrs import __version__
 from nnrs.errors import ConfigError, DataError, RunError
 from nnrs.experiments.explorer import FORMAT
 from nnrs.experiments.findings import Findings, findings
+from nnrs.experiments.missing import missing_runs
 from nnrs.experiments.paper import published
 from nnrs.experiments.store import Result, collect, without_collector
 from nnrs.files import check_replaceable, read_json, write_text
@@ -26,25 +27,35 @@ MARK = '<meta name="generator" content="nnrs '
 
 
 def write_report(
-    sources: Sequence[Path], out: Path, picture: Path | None = None, title: str | None = None
+    sources: Sequence[Path],
+    out: Path,
+    picture: Path | None = None,
+    title: str | None = None,
+    note: Callable[[str], None] = lambda sentence: None,
 ) -> Path:
     """Write the page of all results that the sources hold, and their picture where one is asked for.
 
-    Returns where the page is. One that was there is made anew; any other file is left alone.
+    Returns where the page is. One that was there is made anew; any other file is left alone. `note` hears of runs of
+    their plans that are missing, which the page says, too.
     """
     check_replaceable(out, MARK, "report")
     if picture:
         check_drawable(picture)
     with without_collector():
         results = collect(*sources)
-        page = _page_of(results, sources, title)
+        missing = missing_runs(sources, results)
+        page = _page_of(results, sources, title, missing)
     if picture:
         write_picture(results, picture)
     write_text(out, page)
+    for sentence in missing:
+        note(sentence)
     return out
 
 
-def _page_of(results: Sequence[Result], sources: Sequence[Path], title: str | None) -> str:
+def _page_of(
+    results: Sequence[Result], sources: Sequence[Path], title: str | None, missing: Sequence[str]
+) -> str:
     if not results:
         raise DataError(f"{', '.join(map(str, sources))}: no finished run to report on. Finish one first.")
     plans = [plan for source in sources if source.is_dir() and (plan := GridDirectory(source).plan())]
@@ -52,7 +63,7 @@ def _page_of(results: Sequence[Result], sources: Sequence[Path], title: str | No
         results,
         title=title or " and ".join(dict.fromkeys(plan["title"] for plan in plans)) or "Results",
         commands=[plan["command"] for plan in plans],
-        found=findings(results),
+        found=findings(results, missing),
         explorer=next((found for source in sources if (found := _explorer(source))), None),
         published=published,
     )

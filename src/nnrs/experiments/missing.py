@@ -1,0 +1,32 @@
+"""The runs of plans that have no result yet: what is said of those that have must not be read as all there is."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from nnrs.experiments.plan import several
+from nnrs.experiments.store import Result, has_result
+from nnrs.grid_directory import GridDirectory
+
+
+def missing_runs(sources: Sequence[Path], results: Iterable[Result]) -> list[str]:
+    """A sentence for each grid's folder among the sources of which runs are not among the results."""
+    names = {result.name for result in results}
+    return [sentence for source in sources if (sentence := _missing_of(GridDirectory(source), names))]
+
+
+def _missing_of(grid: GridDirectory, found: set[str]) -> str | None:
+    plan = grid.plan()
+    names = [cell["name"] for cell in plan["cells"]] if plan else []
+    missing = [name for name in names if name not in found and not has_result(grid.run_path(name))]
+    if not plan or not missing:
+        return None
+    failed = grid.failed()
+    told = several([f"{name}{_known(grid, name, failed.get(name))}" for name in missing])
+    verb = "is" if len(missing) == 1 else "are"
+    return f"{len(missing)} of {len(names)} runs of the plan '{plan['title']}' {verb} missing: {told}."
+
+
+def _known(grid: GridDirectory, name: str, failure: str | None) -> str:
+    if failure:
+        return " (diverged)" if failure == "diverged" else " (failed)"
+    return " (not finished)" if grid.run_path(name).exists() else ""
