@@ -2,8 +2,11 @@
 
 import csv
 import json
+import shutil
 
 import pytest
+
+from nnrs.grid_directory import GridDirectory
 
 OPTIONS = "--epochs 2 --learning-rate 5 --methods mle,ss --metrics perplexity --jobs 2 --device cpu"
 
@@ -44,6 +47,17 @@ def test_what_is_done_begun_and_new_is_told_and_nothing_is_changed(nnrs, words, 
     assert told.stderr.endswith("\n4 runs, 3 of them to be run, 4 epochs. Nothing was changed.\n")
     assert "│ mle_seed-2 │   new │ 0 of 2 │" in told.stdout
     assert everything(out) == before
+
+
+def test_a_run_that_diverged_is_called_so_and_is_to_be_run(nnrs, words, out, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(out, folder)
+    for name in ("mle_seed-1", "ss_seed-1"):  # the first of which is done since
+        GridDirectory(folder).add_failure({"name": name, "kind": "diverged", "error": "nan", "try": 1})
+    done = nnrs(*words, "--seeds", "1", "--out", folder, "--dry-run", "--json")
+    states = {line["run"]: line["state"] for line in json.loads(done.stdout)}
+    assert states == {"mle_seed-1": "done", "ss_seed-1": "diverged"}
+    assert "2 runs, 1 of them to be run" in done.stderr
 
 
 def test_runs_whose_records_fit_are_not_to_be_run(nnrs, words, out, tmp_path):

@@ -15,11 +15,11 @@ from nnrs.experiments.scoring import OF_WINDOWS, missing_package
 from nnrs.experiments.subject import Request
 from nnrs.run_directory import Json
 
-TO_RUN = ("begun", "new")  # the states of what is to be trained or measured yet
+TO_RUN = ("begun", "diverged", "new")  # the states of what is to be trained or measured yet
 
 
 def outlook(plan: Plan, out: Path | str, sources: Sequence[Path | str], device: str) -> list[Json]:
-    """A line for each run: its name, whether it is done, in the records, begun or new, and its epochs."""
+    """A line for each run: its name, whether it is done, in the records, begun, diverged or new, and its epochs."""
     board = look_at(plan, out)
     lines = []
     for cell, state in _states(board, sources, device):
@@ -79,12 +79,13 @@ def _check_windows(asked: Request, left: Sequence[RunConfig]) -> None:
 
 
 def _states(board: Board, sources: Sequence[Path | str], device: str) -> Iterator[tuple[Cell, str]]:
-    """Each run, and whether it is done, in the records, begun or new."""
+    """Each run, and whether it is done, in the records, begun, diverged or new."""
+    failed = board.grid.failed()
     found = matching_records(board.plan, sources, device) if sources else {}
     for cell in board.plan.cells:
         if cell.name in board.done:
             yield cell, "done"
         elif board.grid.run_path(cell.name).exists():
-            yield cell, "begun"
+            yield cell, "diverged" if failed.get(cell.name) == "diverged" else "begun"
         else:
             yield cell, "in the records" if cell.config in found else "new"
