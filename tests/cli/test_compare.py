@@ -38,6 +38,28 @@ def test_what_so_few_seeds_can_show_is_said_before_the_work_begins(compared):
     assert said < done.stderr.index("runs done")
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["run", "dry run"])
+def test_what_is_refused_is_refused_in_one_line_without_remarks(
+    nnrs_each, text, tiny, compared, more, tmp_path
+):
+    out, _ = compared
+    records = tmp_path / "records.jsonl"
+    assert nnrs_each({"": ["results", out, "--format", "jsonl", "--out", records]})[""].returncode == 0
+    command = ["compare", "--data", text, *tiny, *SMALL, *more]
+    done = nnrs_each(
+        {
+            "another plan": [*command, "--epochs", 3, "--out", out],
+            "records": [*command, "--units", 17, "--records", records, "--out", tmp_path / "out"],
+        }
+    )
+    for item in done.values():
+        assert (item.returncode, item.stdout, item.stderr.count("\n")) == (2, "", 1), item.stderr
+    assert done["another plan"].stderr.startswith(
+        f"error: {out} holds another plan, whose mle_seed-1 differs"
+    )
+    assert done["records"].stderr.startswith(f"error: {records}: no record is a run of this plan.")
+
+
 def test_the_same_command_again_trains_nothing_and_says_the_same_as_json(nnrs, text, tiny, compared):
     out, _ = compared
     before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*.json")}

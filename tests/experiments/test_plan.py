@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 import typer
@@ -12,6 +13,8 @@ from nnrs.experiments import compare, paper
 from nnrs.experiments.options import command_of, configure
 from nnrs.experiments.plan import Plan, cells_of, expand, read_plan
 from nnrs.experiments.subject import Request
+
+OUT = Path("runs/out")  # where a plan is continued
 
 
 def plan_of(values, *, kind="grid", **request):
@@ -191,10 +194,10 @@ def test_what_a_folder_holds_is_not_refused_for_what_could_not_be_measured_of_it
     request = Request(metrics=("wmd",))
     held = Plan(kind="grid", title="t", command="c", cells=tuple(expand({"method": "mle"})), request=request)
     with pytest.raises(
-        ConfigError, match=r"^the folder holds runs that are measured with other vectors \(null there"
+        ConfigError, match=r"^runs/out holds runs that are measured with other vectors \(null there"
     ):
         plan_of({"method": "mle"}, metrics=("wmd",), vectors="corpus").following(
-            Plan.from_dict(held.as_dict())
+            Plan.from_dict(held.as_dict()), OUT
         )
 
 
@@ -250,7 +253,7 @@ def test_a_plan_survives_json():
 
 def test_a_plan_may_grow_and_known_runs_keep_their_names_while_new_ones_come_behind():
     before = plan_of({"method": "ss", "schedule": "linear", "seeds": "1-2"})
-    after = plan_of({"method": "ss", "schedule": ["static", "linear"], "seeds": "1-2"}).following(before)
+    after = plan_of({"method": "ss", "schedule": ["static", "linear"], "seeds": "1-2"}).following(before, OUT)
     assert [(cell.name, cell.labels.get("schedule")) for cell in after.cells] == [
         ("ss_seed-1", "linear"),
         ("ss_seed-2", "linear"),
@@ -264,13 +267,13 @@ def test_a_plan_that_lacks_runs_or_measures_otherwise_is_refused():
     with pytest.raises(
         ConfigError, match=r"lacks: ss-nnrs_seed-2, ss-nnrs_seed-3, ss-nnrs_seed-4 and 5 more"
     ):
-        plan_of({"seeds": "1"}).following(before)
+        plan_of({"seeds": "1"}).following(before, OUT)
     with pytest.raises(
         ConfigError, match=r"measured with other sentences \(1000 there, 5 here\)\. Ask for the same"
     ):
-        plan_of({"seeds": "1-9"}, sentences=5).following(before)
+        plan_of({"seeds": "1-9"}, sentences=5).following(before, OUT)
     with pytest.raises(ConfigError, match="made as grid and not as compare"):
-        plan_of({"seeds": "1-9"}, kind="compare").following(before)
+        plan_of({"seeds": "1-9"}, kind="compare").following(before, OUT)
 
 
 def test_the_setting_is_named_of_any_run_that_has_its_name_in_both_plans():
@@ -278,7 +281,7 @@ def test_the_setting_is_named_of_any_run_that_has_its_name_in_both_plans():
     with pytest.raises(
         ConfigError, match=r"whose ss-nnrs_seed-2 differs in training.epochs \(2 there, 3 here\)"
     ):
-        plan_of({"seeds": "2-3", "epochs": 3}).following(before)
+        plan_of({"seeds": "2-3", "epochs": 3}).following(before, OUT)
 
 
 def test_a_plan_whose_runs_have_another_setting_is_refused_with_both_values():
@@ -286,16 +289,16 @@ def test_a_plan_whose_runs_have_another_setting_is_refused_with_both_values():
     for cell in stored["cells"]:
         cell["config"]["training"]["precision"] = "bf16"  # what was the default then
     with pytest.raises(ConfigError) as error:
-        plan_of({"method": ["mle", "nnrs"], "seeds": "1-3"}).following(Plan.from_dict(stored))
+        plan_of({"method": ["mle", "nnrs"], "seeds": "1-3"}).following(Plan.from_dict(stored), OUT)
     assert str(error.value) == (
-        'the folder holds another plan, whose mle_seed-1 differs in training.precision ("bf16" there, "auto" here). '
+        'runs/out holds another plan, whose mle_seed-1 differs in training.precision ("bf16" there, "auto" here). '
         "Set that as it is there, or choose another --out; a plan may only grow."
     )
     many = {"epochs": 2, "clip": 1.0, "units": 16, "learning_rate": 3.0}
     with pytest.raises(
         ConfigError, match=r"in model.units .*, optimizer.clip .*, optimizer.learning_rate .* and 1 more"
     ):
-        plan_of(many).following(plan_of({}))
+        plan_of(many).following(plan_of({}), OUT)
 
 
 def test_no_seeds_are_told_by_their_name():

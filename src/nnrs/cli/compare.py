@@ -16,7 +16,7 @@ from nnrs.cli.many import (
     with_train_options,
     write_page,
 )
-from nnrs.cli.output import DeviceOption, JsonOption, note, print_json
+from nnrs.cli.output import DeviceOption, JsonOption, print_json
 from nnrs.cli.train_options import given_options
 
 if TYPE_CHECKING:
@@ -62,10 +62,17 @@ def compare(
     chosen, wanted = names(methods), parse_seeds(seeds)
     measured = tuple(names(metrics or ""))
     made = plan(chosen, wanted, given_options(options), measured, command=this_command(), oracle=oracle)
-    for sentence in reach(len(wanted), len(pairs_of(chosen))):
-        note(sentence)
-    listed = ("json" if json else "table") if dry_run else None
-    carry_out(made, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray, listed=listed)
+    carry_out(
+        made,
+        out,
+        jobs=jobs,
+        fleet=fleet,
+        records=records,
+        device=device,
+        ray=ray,
+        listed=("json" if json else "table") if dry_run else None,
+        remarks=reach(len(wanted), len(pairs_of(chosen))),
+    )
     results = collect(out)
     found, page = findings(results), write_page(out)
     if json:

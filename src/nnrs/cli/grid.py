@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nnrs.experiments.grid import GridOutcome, Progress
     from nnrs.experiments.plan import Plan
     from nnrs.experiments.store import Result
+    from nnrs.run_directory import Json
 
 JobsOption = Annotated[
     int | None,
@@ -72,15 +73,14 @@ def grid(
         _report(results, plan.title, out)
 
 
-def _list_runs(plan: "Plan", out: Path, records: list[Path] | None, device: str, format: str) -> None:
+def _list_runs(lines: "list[Json]", title: str, format: str) -> None:
     """What would be run, on standard output: a table, csv or json."""
-    from nnrs.experiments.outlook import TO_RUN, outlook
+    from nnrs.experiments.outlook import TO_RUN
     from nnrs.experiments.table import lines_csv
 
-    lines = outlook(plan, out, records or [], device)
     if format == "table":
         rows = [[line["run"], line["state"], f"{line['trained']} of {line['epochs']}"] for line in lines]
-        print_table(plan.title, ("run", "state", "epochs"), rows)
+        print_table(title, ("run", "state", "epochs"), rows)
     else:
         print_json(lines) if format == "json" else typer.echo(lines_csv(lines), nl=False)
     to_train = [line["epochs"] - line["trained"] for line in lines if line["state"] in TO_RUN]
@@ -99,15 +99,16 @@ def carry_out(
     device: str,
     ray: str | None,
     listed: str | None = None,
+    remarks: Sequence[str] = (),
 ) -> None:
     """Run a plan with its progress on standard error; returns only where every run is done.
 
-    With a format for a list of the runs, that is all it does.
+    With a format for a list of the runs, that is all it does. Remarks are made once nothing is refused any more.
     """
     from nnrs.cli.interrupt import Interruptible
     from nnrs.errors import ConfigError
     from nnrs.experiments.grid import run_grid
-    from nnrs.experiments.outlook import check_packages, check_texts
+    from nnrs.experiments.outlook import check_packages, check_texts, outlook
     from nnrs.experiments.prepare import choose_device
 
     for name, given in (("jobs", jobs), ("fleet", fleet)):
@@ -117,11 +118,14 @@ def carry_out(
     if not ray:  # whose machines may have other devices, and other packages
         choose_device(device)
         check_packages(plan, out, records or [], device)
-    if listed:
-        _list_runs(plan, out, records, device, listed)
-        raise typer.Exit
-    if records:
+    lines = outlook(plan, out, records or [], device) if listed else []
+    if records and not listed:
         _take_over(plan, out, records, device)
+    for remark in remarks:
+        note(remark)
+    if listed:
+        _list_runs(lines, plan.title, listed)
+        raise typer.Exit
     with Interruptible() as interruption, GridProgress() as shown:
         if ray:
             from nnrs.experiments.on_ray import run_on_ray

@@ -83,7 +83,7 @@ def _continued(plan: Plan, grid: GridDirectory) -> tuple[Plan | None, Plan]:
     plan.check_measurable()
     stored = grid.plan()
     before = None if stored is None else Plan.from_dict(stored)
-    return before, plan if before is None else plan.following(before)
+    return before, plan if before is None else plan.following(before, grid.path)
 
 
 def run_grid(

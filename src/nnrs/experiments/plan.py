@@ -93,26 +93,26 @@ class Plan:
             request=request_of(values["request"]),
         )
 
-    def following(self, before: "Plan") -> "Plan":
-        """The plan as it continues another in its folder: known runs keep their names, new ones come behind them.
+    def following(self, before: "Plan", folder: Path) -> "Plan":
+        """The plan as it continues another in a folder: known runs keep their names, new ones come behind them.
 
         Refused where something of the earlier plan is missing, or would be measured in another way.
         """
         if self.kind != before.kind:
             raise ConfigError(
-                f"the folder holds '{before.title}', made as {before.kind} and not as {self.kind}. "
+                f"{folder} holds '{before.title}', made as {before.kind} and not as {self.kind}. "
                 "Choose another --out."
             )
         if self.request != before.request:
             apart = differences(*(facts(asdict(plan.request)) for plan in (before, self)))
             raise ConfigError(
-                f"the folder holds runs that are measured with other {apart}. "
+                f"{folder} holds runs that are measured with other {apart}. "
                 "Ask for the same, or choose another --out."
             )
         ours, theirs = ({cell.config: cell for cell in plan.cells} for plan in (self, before))
         gone = [cell for config, cell in theirs.items() if config not in ours]
         if gone:
-            raise ConfigError(f"the folder holds another plan, {self._lacking(gone)}; a plan may only grow.")
+            raise ConfigError(f"{folder} holds another plan, {self._lacking(gone)}; a plan may only grow.")
         kept = [replace(cell, labels=ours[config].labels) for config, cell in theirs.items()]
         added = [cell for config, cell in ours.items() if config not in theirs]
         return replace(self, cells=(*kept, *added))
