@@ -110,7 +110,8 @@ def test_no_label_names_more_folders_than_tell_its_file_apart():
             {"method": "mle", "schedule": ["linear", "static"]},
             "mle_linear_seed-1 and mle_static_seed-1 are the same",
         ),
-        ({"method": ["ss", "ss"]}, "ss_seed-1 and ss_seed-1 are the same run"),
+        ({"runs": [{"method": "ss"}, {"method": "ss"}]}, "ss_seed-1 and ss_seed-1 are the same run"),
+        ({"method": ["ss", "ss"]}, "the list of policy.method names ss more than once. Name it once."),
         ({"k": []}, "the list of policy.k is empty"),
         ({"method": ["nnrs", "mle"], "k": 3}, "the run with method mle, k 3: method 'mle' has no --k"),
         (
@@ -127,6 +128,8 @@ def test_no_label_names_more_folders_than_tell_its_file_apart():
         ),
         ({"seeds": [1, 2]}, "got [1, 2]. Write one, or list numbers as seed = [1, 3, 7]."),
         ({"seeds": True}, "seeds must be a text"),
+        ({"seed": [1, 2, 1]}, "the list of seed names 1 more than once. Name it once."),
+        ({"k": [5, 5]}, "the list of policy.k names 5 more than once. Name it once."),
         ({"seeds": "3-1"}, "the range 3-1 runs backwards"),
         ({"policy": {"prediction_rate": [{"end": 0.1}]}}, "put each into a [[runs]] table"),
         ({"runs": {"method": "ss"}}, "write [[runs]] above each"),

@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -262,6 +263,9 @@ def _choices(name: str, value: Any) -> list[Any]:
         raise ConfigError(f"the list of {name} is empty: name at least one value, or leave it out.")
     if any(isinstance(item, list | Mapping) for item in choices):
         raise ConfigError(f"{name} lists tables or lists: put each into a [[runs]] table of its own.")
+    item, times = Counter(choices).most_common(1)[0]
+    if times > 1:
+        raise ConfigError(f"the list of {name} names {_shown(item)} more than once. Name it once.")
     return choices
 
 
