@@ -30,6 +30,7 @@ BAD_TRAINING = {
     "truncated binary": ("--vectors {files}/short.bin", "short.bin", "row 2", "truncated"),
     # numbers
     "k of the vocabulary": ("--k 152", "k=152", "only 150 words"),
+    "usual k of two words": ("--data {files}/two.txt --method nnrs", "k=2, the usual for 4 words,", "only 2"),
     "too large a model": ("--units 10000000", "not enough memory", "Use a smaller --preset, --units"),
     "rate above 1": ("--neighbor-rate 0:1.5", "[0, 1]", "1.5"),
     # names (more of them, without a process each, in tests/experiments/test_config.py)
@@ -67,6 +68,7 @@ def files(tmp_path_factory, text):
     (folder / "unsplit").mkdir()
     shutil.copy(text, folder / "unsplit" / "train.txt")
     (folder / "empty.txt").touch()
+    (folder / "two.txt").write_text("a b\n" * 200)
     lines = [b"nineteen bytes here"] * 30  # 20 with the line end, so that line 7 begins at byte 120
     lines[6] = b"coffee " + "é".encode("latin-1")
     (folder / "latin1.txt").write_bytes(b"\n".join(lines) + b"\n")

@@ -250,7 +250,8 @@ def checked_k(k: int | None, candidates: Bool[Tensor, " vocab"]) -> int:
                 f"no word has a neighbor: {count} of {len(candidates):,} words can be replaced. Use a longer text, a "
                 "lower --min-count or vectors of more words; with k=0 nothing is replaced."
             )
-        asked = f"k={number}" if k is not None else f"k={usual}, the usual for {len(candidates):,} words,"
+        # Also where it was given: a run has the number that the default stands for.
+        asked = f"k={number}, the usual for {len(candidates):,} words," if number == usual else f"k={number}"
         raise ConfigError(
             f"{asked} asks for more neighbors than a word has: only {count:,} words are replaceable. "
             f"Use at most k={count - 1}, or more vectors."
