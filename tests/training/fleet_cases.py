@@ -62,7 +62,6 @@ ADAM = {"name": "adamw", "learning_rate": 0.01}
 READINGS = {
     "nnrs centroid": Case("nnrs", {"draw": "centroid"}),
     "ss two passes": Case("ss", {"passes": 2}),
-    "ss more passes than steps": Case("ss", {"passes": 10**30}),
     "ss-nnrs exact": Case("ss-nnrs", {"unroll": "exact"}),
     "ss greedy": Case("ss", {"predict": "greedy"}),
     "nnrs targets": Case("nnrs", {"replace": "targets"}),
@@ -95,6 +94,7 @@ VARIANTS = {
     "weights dropped highway exact": Case(
         "ss-nnrs", {"unroll": "exact"}, model={**HIGHWAY, "weight_dropout": 0.4}
     ),
+    "ss more passes than steps": Case("ss", {"passes": 10**30}),
 }
 # These go through the end of an epoch: rates and temperatures change, the text begins anew.
 MOVING = ("ss", "nnrs", "ss-nnrs")
