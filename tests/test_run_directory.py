@@ -149,8 +149,11 @@ def test_a_folder_of_runs_is_refused_with_the_name_of_one(tmp_path, below):
 
 def test_a_run_among_others_that_has_lost_its_config_is_refused(tmp_path):
     for seed in (1, 2):
-        RunDirectory.create(tmp_path / f"seed-{seed}", {"seed": seed}).append("metrics", {"epoch": 0})
+        run = RunDirectory.create(tmp_path / f"seed-{seed}", {"seed": seed})
+        run.append("metrics", {"epoch": 0})
+        run.write_vocabulary({"words": []})
     (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "metrics.jsonl").touch()  # of another program
     assert [run.path.name for run in RunDirectory.within(tmp_path)] == ["seed-1", "seed-2"]
     assert RunDirectory.within(tmp_path / "seed-1") == []
     (tmp_path / "seed-1" / "config.json").unlink()
@@ -246,20 +249,19 @@ def test_going_back_takes_the_result_along_unless_the_run_is_at_its_end(run):
     assert (run.losses("test"), run.summary(), run.result()) == (None, None, None)
 
 
-def test_going_back_to_a_checkpoint_whose_epochs_are_not_told_is_refused_and_changes_nothing(run):
+def test_a_checkpoint_whose_epochs_are_not_told_is_refused(run):
     for epoch, step in enumerate((10, 20, 30)):
         run.append("metrics", {"epoch": epoch})
         save(run, step)
     path = run.path / "metrics.jsonl"
-    path.write_text(path.read_text()[:-20])  # the last line is torn, the one before it, too
-    before = {name: (run.path / name).read_bytes() for name in names(run)}
-    with pytest.raises(
-        RunError, match=r"metrics\.jsonl has no line of epoch 1, which is behind the checkpoint"
-    ):
-        run.forget_after(step=30, epochs=3)
-    assert {name: (run.path / name).read_bytes() for name in names(run)} == before
-    run.forget_after(step=10, epochs=1)
-    assert run.records("metrics") == [{"epoch": 0}]
+    run.check_told(3)
+    for kept, lost in ((-1, 2), (-20, 1)):  # the last line is torn; then the one before it, too
+        path.write_text(path.read_text()[:kept])
+        with pytest.raises(
+            RunError, match=rf"metrics\.jsonl has no line of epoch {lost}, which is behind the"
+        ):
+            run.check_told(3)
+        run.check_told(lost)
 
 
 def test_a_finished_run_has_the_model_that_it_ended_with_or_none(run):
@@ -267,7 +269,16 @@ def test_a_finished_run_has_the_model_that_it_ended_with_or_none(run):
         run.write_best({"weight": torch.full((3,), float(step))}, {"step": step, "best_epoch": epoch})
     run.write_summary({"best_epoch": 1})
     assert run.best()[1]["step"] == 20
-    (run.path / "best-000000020.json").unlink()
+    run.write_summary({"best_epoch": 0})  # of a run that has found a better one since
+    assert run.best()[1]["step"] == 20
+    run.write_summary({"best_epoch": 1})
+    newest = run.path / "best-000000020.json"
+    newest.write_text(json.dumps({**json.loads(newest.read_text()), "state": None}))
+    with pytest.raises(
+        RunError, match=r"best-000000020\.json is damaged: its checksum does not match\. Copy it"
+    ):
+        run.best_fingerprint()
+    newest.unlink()
     said = r"run ended with the model of epoch 1, but the newest there, best-000000010, is of epoch 0"
     for read in (run.best, run.best_fingerprint, run.parameters, run.scores):
         with pytest.raises(RunError, match=said):

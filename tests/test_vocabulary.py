@@ -49,7 +49,7 @@ def test_counts_are_the_frequencies_of_the_training_ids(lines, min_count, size):
     words = [count for word, count in Counter(chain(*lines)).items() if word not in (EOS, UNK)]
     if words and max(words) < min_count:
         with pytest.raises(
-            ConfigError, match=f"no word of tiny occurs {min_count} times, the commonest {max(words)}: "
+            ConfigError, match=f"no word of tiny occurs {min_count} times: the commonest has {max(words)}\\."
         ):
             Vocabulary.from_corpus(corpus, min_count, size)
         return

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from nnrs.errors import RunError
-from nnrs.files import explained, is_half_written, read_json, write_atomically, write_json
+from nnrs.files import COPY, explained, is_half_written, read_json, write_atomically, write_json
 
 FORMAT = 1
 Json = dict[str, Any]
-COPY = " Copy it back."
 TENSORS = re.compile(r"(checkpoint|best)-\d{9,}\.safetensors")
 
 
@@ -79,8 +78,8 @@ class Checkpoints:
         from safetensors import safe_open
 
         name = self._best_name()
-        path = self.path / f"{name}.safetensors"
-        if name is None or not path.is_file():
+        path = self.path / f"{name or 'best'}.safetensors"
+        if not path.is_file():
             return None
         with explained(path, "read"), safe_open(path, framework="numpy") as file:
             keys = file.keys()
@@ -126,14 +125,19 @@ class Checkpoints:
     def _read_tensors(self, name: str, offer: str) -> tuple[dict[str, Any], Json]:
         from safetensors.torch import load_file
 
-        path, proof = self.path / f"{name}.safetensors", read_json(self.path / f"{name}.json", offer or COPY)
-        if _sha256_of(proof.get("state")) != proof.get("state_sha256"):
-            raise RunError(f"{self.path / name}.json is damaged: its checksum does not match.{offer or COPY}")
+        path, proof = self.path / f"{name}.safetensors", self._proof(name, offer)
         if not path.is_file():
             raise RunError(f"{path} is missing, though {name}.json speaks of it.{COPY}{offer}")
         if _sha256(path) != proof.get("tensors_sha256"):
             raise RunError(f"{path} is damaged: its checksum is not the one in {name}.json.{offer or COPY}")
         return load_file(path), proof["state"]
+
+    def _proof(self, name: str, offer: str = "") -> Json:
+        """The JSON beside the tensors, which is whole."""
+        proof = read_json(self.path / f"{name}.json", offer or COPY)
+        if _sha256_of(proof.get("state")) != proof.get("state_sha256"):
+            raise RunError(f"{self.path / name}.json is damaged: its checksum does not match.{offer or COPY}")
+        return proof
 
 
 def _sha256(path: Path) -> str:

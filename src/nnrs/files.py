@@ -85,7 +85,10 @@ def write_json(path: Path, value: dict[str, Any], *, indent: int | None = None) 
     write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path, offer: str = " Copy it back.") -> dict[str, Any]:
+COPY = " Copy it back."
+
+
+def read_json(path: Path, offer: str = COPY) -> dict[str, Any]:
     """A JSON object; what is none is an error that names the file, and ends with what might help."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))

@@ -91,9 +91,9 @@ class RunDirectory(Checkpoints):
         if not run.is_run:
             there = "it has no config.json" if run.path.is_dir() else "it does not exist"
             there = "it is a file" if run.path.is_file() else there
-            if inside := cls.within(run.path) or cls.within(run.path / "runs"):
+            if inside := _runs_in(run.path) or _runs_in(run.path / "runs"):
                 raise RunError(
-                    f"{run.path} is not a run directory, but holds {len(inside)}. Name one: {inside[0].path}"
+                    f"{run.path} is not a run directory, but holds {len(inside)}. Name one: {inside[0]}"
                 )
             raise RunError(f"{run.path} is not a run directory: {there}. Was it made by `nnrs train`?")
         found = run.config().get("format")
@@ -117,16 +117,17 @@ class RunDirectory(Checkpoints):
         """
         folder = Path(path)
         with explained(folder, "read"):
-            is_run = (folder / "config.json").is_file()
-            found = [] if is_run else [config.parent for config in folder.glob("*/config.json")]
-            torn = (
-                [] if is_run else sorted({file.parent for file in folder.glob("*/metrics.jsonl")} - {*found})
-            )
+            if (folder / "config.json").is_file():
+                return []
+            found, begun = _runs_in(folder), [file.parent for file in folder.glob("*/vocabulary.json")]
+            torn = [
+                place for place in sorted(begun) if place not in found and (place / "metrics.jsonl").is_file()
+            ]
         if torn:
             raise RunError(
                 f"{torn[0]} is a run without its config.json. Copy that back, or move the folder away."
             )
-        return [cls.open(place) for place in sorted(found, key=_natural_order)]
+        return [cls.open(place) for place in found]
 
     def claim(self) -> None:
         """Let no other process train this run, until `release` or this one's end; refuse where another does."""
@@ -205,7 +206,7 @@ class RunDirectory(Checkpoints):
         if name is None or summary is None:
             return name
         best = summary.get("best_epoch", -1)
-        found = read_json(self.path / f"{name}.json").get("state", {}).get("best_epoch", -1)
+        found = self._proof(name)["state"].get("best_epoch", -1)
         if found < best:
             raise RunError(
                 f"{self.path} ended with the model of epoch {best}, but the newest there, {name}, is of epoch "
@@ -312,18 +313,21 @@ class RunDirectory(Checkpoints):
         """Where TensorBoard's event files go."""
         return self.path / "tensorboard"
 
+    def check_told(self, epochs: int) -> None:
+        """Refuse to go on behind so many epochs where the line of one is lost: its rates would not be known."""
+        lost = {*range(epochs)} - {record["epoch"] for record in self.each("metrics")}
+        if lost:
+            raise RunError(
+                f"{self._lines_path('metrics')} has no line of epoch {min(lost)}, which is behind the checkpoint. "
+                "Copy the file back."
+            )
+
     def forget_after(self, step: int, epochs: int) -> None:
         """Forget checkpoints later than `step` and records from epoch `epochs` on: the run continues from there.
 
         What a kill left half done goes, too, and the result of a run that is no longer at its end.
         """
-        told = [record["epoch"] for record in self.each("metrics")]
-        if lost := sorted({*range(epochs)} - {*told}):
-            raise RunError(
-                f"{self._lines_path('metrics')} has no line of epoch {lost[0]}, which is behind the checkpoint. "
-                "Copy the file back."
-            )
-        if any(epoch >= epochs for epoch in told):
+        if any(record["epoch"] >= epochs for record in self.each("metrics")):
             with explained(self.path):
                 for name in ("summary.json", "losses.safetensors", "result.json"):
                     (self.path / name).unlink(missing_ok=True)
@@ -357,6 +361,10 @@ class RunDirectory(Checkpoints):
 
 def _digest(losses: "Tensor") -> str:
     return hashlib.sha256(losses.numpy().tobytes()).hexdigest()
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    return sorted((config.parent for config in folder.glob("*/config.json")), key=_natural_order)
 
 
 def _natural_order(path: Path) -> list[int | str]:

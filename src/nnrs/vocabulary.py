@@ -65,8 +65,8 @@ class Vocabulary:
         kept = [item for item in _by_frequency(counts) if item[1] >= min_count]
         if counts and not kept:
             raise ConfigError(
-                f"no word of {corpus.name} occurs {min_count:,} times, the commonest {max(counts.values()):,}: "
-                f"min_count must be at most that."
+                f"no word of {corpus.name} occurs {min_count:,} times: the commonest has {max(counts.values()):,}. "
+                "Lower --min-count."
             )
         kept = kept[: None if max_vocabulary is None else max_vocabulary - 2]
         special[UNK] += counts.total() - sum(count for _, count in kept)

@@ -285,7 +285,7 @@ BAD_RUNS = {
     "rare words": (
         intact,
         "train {tiny} --data {text} --min-count 99999 --out {run}-new",
-        "occurs 99,999 times, the commonest ",
+        "occurs 99,999 times: the commonest has ",
     ),
     "beam and top-p": (intact, "generate {run} --beam 5 --top-p 0.9", "leave --temperature and --top-p out"),
     "text that is gone": (

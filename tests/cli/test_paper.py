@@ -115,12 +115,14 @@ def test_mistakes_are_refused_before_anything_is_made(nnrs_each, root, tmp_path)
         "table": ["tabel1", "--data", root],
         "missing": ["table1", "--data", root, "--corpus", "mine,yours"],
         "both": ["table1", "--pilot", "--data", root],
+        "rows": ["table1", "--pilot", "--rows", ","],
     }
     done = nnrs_each({name: ["paper", *words, "--out", tmp_path / name] for name, words in commands.items()})
     assert {item.returncode for item in done.values()} == {2}
     said = {name: item.stderr.strip().removeprefix("error: ") for name, item in done.items()}
     assert said["table"].startswith("unknown table 'tabel1'. Did you mean 'table1'?")
     assert "has no yours" in said["missing"]
+    assert said["rows"].startswith("--rows names nothing: give at least one name")
     assert said["both"].startswith("give one of the two: --data, the folder of the texts, or --pilot")
     assert not any((tmp_path / name).exists() for name in commands)
 

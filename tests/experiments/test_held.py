@@ -7,14 +7,16 @@ import pytest
 import torch
 
 from nnrs.cli.grid import carry_out
-from nnrs.errors import RunError
-from nnrs.experiments.grid import open_grid
+from nnrs.errors import NnrsError, RunError
+from nnrs.experiments.grid import Board, open_grid
+from nnrs.experiments.held import check_held
 from nnrs.experiments.outlook import check_texts
 from nnrs.experiments.plan import Plan, expand
 from nnrs.experiments.prepare import Shelf
 from nnrs.experiments.subject import Request
 from nnrs.experiments.text import Text
 from nnrs.experiments.work import Place, work_on
+from nnrs.grid_directory import GridDirectory
 from nnrs.run_directory import RunDirectory
 
 ROWS = [" ".join(f"w{(row * 3 + step * step) % 9}" for step in range(5)) for row in range(40)]
@@ -95,6 +97,20 @@ def test_a_text_is_read_once_and_none_that_no_run_needs_any_more(folder, monkeyp
     (folder / "text.txt").unlink()
     check_texts(plan_on(folder), folder / "out")  # all is done
     assert list(times.values()) == [1]
+
+
+def test_a_text_that_cannot_be_read_is_no_matter_where_nothing_is_to_be_run_on_it(folder):
+    text = folder / "text.txt"
+    text.write_bytes(b"\xff\xfe\x00")
+    check_texts(plan_on(folder), folder / "out")
+    with pytest.raises(NnrsError, match=r"text\.txt"):
+        check_texts(plan_on(folder, seeds="1-2"), folder / "out")
+
+
+def test_a_text_of_another_name_is_the_same_where_its_content_is(folder):
+    (folder / "text.txt").rename(folder / "moved.txt")
+    grid = plan_on(folder, data=str(folder / "moved.txt"))
+    check_held(Board(GridDirectory(folder / "out"), grid))
 
 
 @pytest.mark.parametrize("listed", [None, "json"], ids=["run", "dry run"])

@@ -211,6 +211,18 @@ def test_nothing_is_touched_where_one_of_the_runs_cannot_go_on(text, tmp_path):
     assert [files(run.directory.path) for run in runs] == before
 
 
+def test_nothing_is_touched_where_one_of_the_runs_has_lost_the_line_of_an_epoch(text, tmp_path):
+    runs = begin(seeds(text, 1, 2), tmp_path / "runs")
+    for run in runs:
+        finish([run], lambda run=run: run.trainer.live.position.epoch >= 1)
+        (run.directory.path / ".scores.jsonl.h4lf_0ne.tmp").touch()
+    (runs[1].directory.path / "metrics.jsonl").write_text("")
+    before = [files(run.directory.path) for run in runs]
+    with pytest.raises(RunError, match=r"seed-2/metrics\.jsonl has no line of epoch 0"):
+        resume_together(tmp_path / "runs", CPU)
+    assert [files(run.directory.path) for run in runs] == before
+
+
 def test_a_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(RunError, match="holds no run directories"):
         resume_together(tmp_path, CPU)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnrs.cli.many import names
+from nnrs.cli.many import named
 from nnrs.cli.output import JsonOption, note, print_json, print_table
 from nnrs.cli.train_options import given_options
 
@@ -102,12 +102,7 @@ def _request(given: dict[str, Any], run: Path) -> "Request":
 
 def _names(option: str, given: list[str] | None) -> tuple[str, ...]:
     """Names that came one by one or with commas, each once; none where the option was not given."""
-    from nnrs.errors import ConfigError
-
-    found = tuple(names(",".join(given or [])))
-    if given and not found:
-        raise ConfigError(f"--{option} names nothing: give at least one name, or leave it out for the usual.")
-    return found
+    return tuple(named(option, ",".join(given) if given else None))
 
 
 def _of_runs(paths: list[Path], given: dict[str, Any], device: str) -> "list[tuple[str, Score]]":

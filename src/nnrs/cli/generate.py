@@ -48,14 +48,16 @@ def generate(
         raise ConfigError("a beam search draws nothing: leave --temperature and --top-p out, or --beam.")
     decoding = Decoding(temperature=1.0 if temperature is None else temperature, top_p=top_p, width=beam)
     loaded = load(run, choose_device(device))
-    likeliest = loaded.source_vocabulary is not None and temperature is None and top_p == 1.0
+    translates = loaded.source_vocabulary is not None
+    if translates and (length is not None or not prompt.strip()):
+        raise ConfigError(f"{run} translates: give it a sentence with --prompt, and no --length.")
+    likeliest = translates and temperature is None and top_p == 1.0
     if count > 1 and (likeliest or beam > 1 or temperature == 0):
+        instead = "without --beam" if beam > 1 else "with --temperature 1"
         raise ConfigError(
-            "--count: the likeliest text is the same every time. Leave it out, or draw: --temperature 1."
+            f"--count: the likeliest text is the same every time. Leave it out, or draw {instead}."
         )
     if loaded.source_vocabulary:
-        if length is not None or not prompt.strip():
-            raise ConfigError(f"{run} translates: give it a sentence with --prompt, and no --length.")
         words = _known(prompt, loaded.source_vocabulary)
         chosen = Decoding(temperature=0.0, width=beam) if likeliest else decoding
         lines = [" ".join(line) for line in translate_words(loaded, words, count, chosen, seed)]

@@ -54,6 +54,14 @@ def names(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
+def named(option: str, text: str | None) -> list[str]:
+    """The names that an option was given; none where it was not, refused where it was given and names nothing."""
+    found = names(text or "")
+    if text is not None and not found:
+        raise ConfigError(f"--{option} names nothing: give at least one name, or leave it out for the usual.")
+    return found
+
+
 def this_command() -> str:
     """The command that is being carried out, for whoever repeats it."""
     return shlex.join(["nnrs", *repeating(sys.argv[1:])])

@@ -10,7 +10,7 @@ from nnrs.cli.many import (
     OutOption,
     SeedsOption,
     check_means,
-    names,
+    named,
     print_findings,
     print_wide,
     this_command,
@@ -81,7 +81,7 @@ def paper(
         raise ConfigError(
             "give one of the two: --data, the folder of the texts, or --pilot, which brings its own."
         )
-    corpora = pilot_corpora() if data is None else find_corpora(data, names(corpus or ""))
+    corpora = pilot_corpora() if data is None else find_corpora(data, named("corpus", corpus))
     wanted = given_options({"preset": preset, "epochs": epochs, **options})
     if not pilot and "vectors" not in wanted:
         note(
@@ -94,8 +94,8 @@ def paper(
         parse_seeds(seeds),
         command=this_command(),
         pilot=pilot,
-        only=names(rows or ""),
-        schedules=names(schedules or ""),
+        only=named("rows", rows),
+        schedules=named("schedules", schedules),
     )
     listed = format if dry_run else None
     carry_out(made, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray, listed=listed)

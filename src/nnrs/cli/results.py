@@ -44,7 +44,7 @@ def results(
     if not found:
         raise DataError(f"{', '.join(map(str, sources))}: no finished run to tell of. Finish one first.")
     text = write(found)
-    for sentence in missing_runs(sources, found):
+    for sentence in missing_runs(sources):
         note(sentence)
     if not out:
         typer.echo(text, nl=False)

@@ -39,13 +39,16 @@ def schedule(
 
 
 def _course(rate: Schedule, epochs: int) -> str:
-    """The rate of the first epoch, the one that is reached and that of the last, each where it is another.
+    """The rate of the first epoch, the one that is farthest from it and that of the last, each where it is another.
 
     >>> _course(Schedule("static", 0.0, 0.2), 40), _course(Schedule("pulse", 0.0, 0.2), 40)
     ('0.2', '0 -> 0.2 -> 0')
     """
-    rates = (rate(progress(0, epochs)), rate.end, rate(1.0))
-    return " -> ".join(shown for shown, _ in groupby(f"{value:g}" for value in rates))
+    rates = [rate(progress(epoch, epochs)) for epoch in range(epochs)]
+    farthest = max(rates, key=lambda value: abs(value - rates[0]))
+    return " -> ".join(
+        shown for shown, _ in groupby(f"{value:.4g}" for value in (rates[0], farthest, rates[-1]))
+    )
 
 
 def _record(name: str, rate: Schedule, epochs: int) -> dict[str, object]:

@@ -37,7 +37,7 @@ def check_held(board: Board) -> None:
                 f"{directory.path} holds another run, which differs from the plan's in {apart}. Move it away."
             )
         if record:
-            _check_text(directory, record, cell.config, shelf)
+            _check_text(directory, record, cell.config, shelf, needed=bool(board.left))
             if board.left:
                 _check_vectors(directory, record, cell.config, shelf)
 
@@ -65,12 +65,20 @@ def _settings(config: RunConfig) -> dict[str, str]:
     return settings
 
 
-def _check_text(directory: RunDirectory, record: Json, config: RunConfig, shelf: Shelf) -> None:
+def _check_text(
+    directory: RunDirectory, record: Json, config: RunConfig, shelf: Shelf, *, needed: bool
+) -> None:
+    """A text that cannot be read is no matter where nothing is to be run on it."""
     source = config.data.source
     if is_built_in(source) or not Path(source).exists():  # a run to come would have been refused by now
         return
-    known = record.get("text_sha256", "")  # the first digits of it, in a record
-    if not shelf.take(Text.read, config.data).fingerprint.startswith(known):
+    try:
+        now = shelf.take(Text.read, config.data).fingerprint
+    except NnrsError:
+        if needed:
+            raise
+        return
+    if not now.startswith(record.get("text_sha256") or ""):  # of which a record has the first digits
         raise changed(source, directory, INSTEAD)
 
 

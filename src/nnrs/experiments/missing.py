@@ -1,23 +1,23 @@
 """The runs of plans that have no result yet: what is said of those that have must not be read as all there is."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from nnrs.experiments.plan import several
-from nnrs.experiments.store import Result, has_result
+from nnrs.experiments.store import has_result
 from nnrs.grid_directory import GridDirectory
 
 
-def missing_runs(sources: Sequence[Path], results: Iterable[Result]) -> list[str]:
-    """A sentence for each grid's folder among the sources of which runs are not among the results."""
-    names = {result.name for result in results}
-    return [sentence for source in sources if (sentence := _missing_of(GridDirectory(source), names))]
+def missing_runs(sources: Sequence[Path]) -> list[str]:
+    """A sentence for each grid's folder among the sources that lacks results of its plan."""
+    folders = dict.fromkeys(source.resolve() for source in sources)
+    return [sentence for folder in folders if (sentence := _missing_of(GridDirectory(folder)))]
 
 
-def _missing_of(grid: GridDirectory, found: set[str]) -> str | None:
+def _missing_of(grid: GridDirectory) -> str | None:
     plan = grid.plan()
     names = [cell["name"] for cell in plan["cells"]] if plan else []
-    missing = [name for name in names if name not in found and not has_result(grid.run_path(name))]
+    missing = [name for name in names if not has_result(grid.run_path(name))]
     if not plan or not missing:
         return None
     failed = grid.failed()

@@ -209,8 +209,9 @@ def _drop_dependents(values: dict[str, Any], given: dict[str, Any], method: Meth
 def keep_what_fits(policy: dict[str, Any], method: Method) -> None:
     """Drop the settings that mean nothing to this method; with a rule that is not its own, the temperature."""
     for name in [name for name, value in policy.items() if not method.takes(name, value)]:
-        for dropped in (name, "temperature") if name == "rule" else (name,):
-            policy.pop(dropped, None)
+        policy.pop(name, None)
+        if name == "rule":
+            policy.pop("temperature", None)
 
 
 def _lay_rates(policy: dict[str, Any], given: dict[str, Any], method: Method) -> None:

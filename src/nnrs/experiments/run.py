@@ -107,6 +107,8 @@ class Run:
         if checkpoint:
             with fitting(self.directory):
                 self.trainer.restore(*checkpoint)
+            if not self.finished:
+                self.directory.check_told(self.trainer.live.position.epoch)
 
     def forget_later(self) -> None:
         """Forget what the directory holds of a time after the one where the run stands."""

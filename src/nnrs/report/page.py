@@ -43,7 +43,7 @@ def write_report(
         check_drawable(picture)
     with without_collector():
         results = collect(*sources)
-        missing = missing_runs(sources, results)
+        missing = missing_runs(sources)
         page = _page_of(results, sources, title, missing)
     if picture:
         write_picture(results, picture)
