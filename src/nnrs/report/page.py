@@ -1,6 +1,8 @@
 """One self-contained HTML page of results: data, style, script and the plotting library in a single file."""
 
 import json
+import zlib
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from functools import cache
 from html import escape
@@ -173,10 +175,10 @@ def _asset(name: str) -> str:
 
 @cache
 def _plotting_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script."""
+    """Vega, Vega-Lite and Vega-Embed as one script, compressed: most of a page would be they, in full."""
     try:
         import vl_convert
     except ImportError:
         raise ConfigError("the report needs vl-convert-python: pip install 'nnrs[report]'.") from None
     library: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return library.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return b64encode(zlib.compress(f"(() => {{{library}}})();".encode(), level=9)).decode()

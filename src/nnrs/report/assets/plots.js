@@ -37,6 +37,15 @@ function completed(figure, rows, width) {
   return spec;
 }
 
+// Vega-Embed, which travels compressed: unpacked once, while the page is put together.
+async function unpackedVega() {
+  const packed = Uint8Array.from(atob($("#vega").textContent), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  document.head.append(make("script", {}, await new Response(stream).text()));
+  return window.vegaEmbed;
+}
+const vega = unpackedVega();
+
 class Plot {
   constructor(figure, place, makeRows) {
     Object.assign(this, { figure, place, makeRows, view: null, stale: true });
@@ -52,7 +61,8 @@ class Plot {
     box.hidden = every.length === 0;
     box.classList.toggle("empty", rows.length === 0);
     if (!rows.length) return;
-    const made = await window.vegaEmbed(this.place, completed(this.figure, rows, width), {
+    const vegaEmbed = await vega;
+    const made = await vegaEmbed(this.place, completed(this.figure, rows, width), {
       renderer: "svg", actions: false, config: theme(), tooltip: { offsetX: 14, offsetY: 14 },
     });
     this.view?.finalize();
