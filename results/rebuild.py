@@ -1,12 +1,12 @@
 """Tables, pictures and pages, made again from the records beside this file: `make results`.
 
 A study is NAME.jsonl.gz, as `nnrs results --format jsonl` wrote it. It becomes NAME.csv and the tables that stand in
-docs/results.md between `<!-- NAME -->` or `<!-- NAME contrasts -->` and `<!-- end -->`; those in PAGES get NAME.html.
+docs/studies/ between `<!-- NAME -->` or `<!-- NAME contrasts -->` and `<!-- end -->`; those in PAGES get NAME.html.
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -22,6 +22,7 @@ from nnrs.report.picture import write_picture
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+DOCUMENTS = sorted((ROOT / "docs" / "studies").glob("*.md"))
 PAGES = {
     "ptb-contrasts": "The contrasts named in advance, PTB, nine seeds",
     "ptb-table1": "Table 1 on PTB: perplexity by configuration and schedule",
@@ -98,13 +99,18 @@ def baselines_markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-def filled(document: str) -> str:
-    """The document with every table made again."""
-    tables = {"baselines": baselines_markdown()}
+def tables() -> dict[str, str]:
+    """Every table of the documents, by the mark before it."""
+    made = {"baselines": baselines_markdown()}
     for study in STUDIES:
         results = records(study)
-        tables |= {study: table_markdown(results), f"{study} contrasts": contrasts_markdown(results)}
-    for name, table in tables.items():
+        made |= {study: table_markdown(results), f"{study} contrasts": contrasts_markdown(results)}
+    return made
+
+
+def filled(document: str, made: Mapping[str, str]) -> str:
+    """The document with its tables made again."""
+    for name, table in made.items():
         place = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
         document = place.sub(lambda marks, table=table: f"{marks[1]}\n{table}\n{marks[2]}", document)
     return document
@@ -112,8 +118,9 @@ def filled(document: str) -> str:
 
 def main() -> None:
     """Write all of it."""
-    document = ROOT / "docs" / "results.md"
-    write_text(document, filled(document.read_text(encoding="utf-8")))
+    made = tables()
+    for document in DOCUMENTS:
+        write_text(document, filled(document.read_text(encoding="utf-8"), made))
     for study in STUDIES:
         write_text(RESULTS / f"{study}.csv", table_csv(records(study)))
     for study, title in PAGES.items():

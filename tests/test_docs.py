@@ -16,7 +16,7 @@ GRIDS = ROOT / "docs" / "grids.md"
 BESIDE = [
     ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "results/README.md")
 ]
-PAGES = [*CARDS, README, *(ROOT / "docs").glob("*.md"), *BESIDE]
+PAGES = [*CARDS, README, *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "studies").glob("*.md"), *BESIDE]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 GUIDES = [*TUTORIALS, *(page for page in PAGES if page.stem != "CHANGELOG")]  # which may name what is gone
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
