@@ -29,6 +29,8 @@ GPT2 = gpt2()
         ({"prediction_rate": 0.1, "temperature": 0.0}, "temperature must be in"),
         ({"prediction_rate": 0.1, "steps": 0}, "steps must be a whole number of at least 1, got 0"),
         ({"prediction_rate": 0.1, "accumulation": 0}, "accumulation must be a whole number of at least 1"),
+        ({"prediction_rate": 0.1, "seed": -1}, r"seed must be in \[0, 2\^63\), got -1\."),
+        ({"prediction_rate": 0.1, "seed": 2**63}, r"seed must be in \[0, 2\^63\), got 9223372036854775808\."),
         ({"prediction_rate": 0.1, "rank": -1}, "rank must be a whole number of at least 0, got -1"),
         ({"prediction_rate": 0.1, "document_end": [3, -1]}, r"document_end must be .* got \[3, -1\]"),
     ],

@@ -82,7 +82,7 @@ def choose(
         takes_prediction,
         uniforms,
         counts,
-        (key.seed + 2**63) % 2**64 - 2**63,  # the same 64 bits, with a sign
+        key.seed,
         key.step,
         key.rank,
         float(rates.prediction),  # whole numbers would be compiled in

@@ -15,6 +15,7 @@ from nnrs.policies.base import InputPolicy, Reading
 from nnrs.policies.functional import GRANULARITIES
 from nnrs.registry import look_up
 from nnrs.schedules import Schedule, checked_rate
+from nnrs.seeding import check_seed
 from nnrs.temperature import RULES, TemperatureController
 
 
@@ -68,6 +69,7 @@ class Settings:
                 f"output_layer must be the module that makes the logits, not its name, got {self.output_layer!r:.60}."
             )
         object.__setattr__(self, "seed", whole("seed", self.seed))
+        check_seed(self.seed)
         if self.rank is not None:
             object.__setattr__(self, "rank", whole("rank", self.rank, at_least=0))
         object.__setattr__(self, "document_end", token_ids("document_end", self.document_end))
