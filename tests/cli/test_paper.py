@@ -7,7 +7,7 @@ from statistics import fmean
 
 import pytest
 
-from nnrs.experiments.paper import COLUMNS, MODELS, SCHEDULES, rows
+from nnrs.experiments.paper import COLUMNS, MODELS, SCHEDULES, configurations
 from nnrs.schedules import Schedule, progress
 
 OPTIONS = "--preset tiny --units 8 --layers 1 --batch-size 16 --bptt 10 --epochs 1 --learning-rate 2 --jobs 2"
@@ -136,7 +136,7 @@ def test_the_pilot_of_table_1_is_whole_and_its_effective_rates_are_those_of_each
     assert done.returncode == 0, done.stderr
     lines = json.loads(done.stdout)
     assert {(line["configuration"], line["schedule"]) for line in lines} == {
-        (row, schedule) for row in rows() for schedule in SCHEDULES
+        (row, schedule) for row in configurations() for schedule in SCHEDULES
     }
     results = [json.loads(path.read_text()) for path in out.glob("runs/*/result.json")]
     assert len(results) == 69

@@ -13,12 +13,12 @@ from nnrs.experiments.paper import (
     NO_SAMPLING,
     PILOT_CORPUS,
     SCHEDULES,
+    configurations,
     find_corpora,
     pilot_corpora,
     plan,
     printed,
     published,
-    rows,
 )
 from nnrs.schedules import Schedule
 
@@ -30,7 +30,7 @@ def make(table: str, **options: object):
 
 
 def test_table_1_has_eighteen_configurations_and_teacher_forcing_is_one_run_of_each_text_and_seed():
-    assert len(rows()) == 18
+    assert len(configurations()) == 18
     made = make("table1")
     per_text = 17 * 4 + 1
     assert Counter((cell.labels["corpus"], cell.config.seed) for cell in made.cells) == dict.fromkeys(
@@ -97,18 +97,18 @@ def test_tables_2_and_3_are_fifteen_runs_at_the_settings_that_the_text_names():
 
 
 def test_a_part_of_a_table_is_the_runs_of_its_rows_and_schedules_in_the_papers_order():
-    part = {"only": ["SS-1", "No Sampling"], "schedules": ["static", "linear"]}
+    part = {"rows": ["SS-1", "No Sampling"], "schedules": ["static", "linear"]}
     found = plan("table1", TEXTS, {}, [1], command="", **part)
     assert [cell.labels["row"] for cell in found.cells] == ["No Sampling", "SS-1", "SS-1"] * len(TEXTS)
     assert [cell.labels.get("schedule") for cell in found.cells] == [None, "linear", "static"] * len(TEXTS)
     whole = plan("table1", TEXTS, {}, [1], command="")
     assert {cell.name for cell in found.cells} < {cell.name for cell in whole.cells}
-    texts = plan("table3", TEXTS, {}, [1], command="", only=["NNRS", "MLE"])
+    texts = plan("table3", TEXTS, {}, [1], command="", rows=["NNRS", "MLE"])
     assert [cell.labels["row"] for cell in texts.cells] == ["MLE", "NNRS"] * len(MODELS) * len(TEXTS)
     for table, wrong, said in (
-        ("table1", {"only": ["NNRS"]}, "unknown row 'NNRS'. Did you mean 'NNRS-"),
+        ("table1", {"rows": ["NNRS"]}, "unknown row 'NNRS'. Did you mean 'NNRS-"),
         ("table1", {"schedules": ["pulse"]}, "unknown schedule 'pulse'"),
-        ("table2", {"only": ["NNRS-1"]}, "unknown method 'NNRS-1'. Did you mean 'NNRS'"),
+        ("table2", {"rows": ["NNRS-1"]}, "unknown method 'NNRS-1'. Did you mean 'NNRS'"),
         ("table2", {"schedules": ["static"]}, "have one schedule, static: leave --schedules out"),
     ):
         with pytest.raises(ConfigError, match=said):

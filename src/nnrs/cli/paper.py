@@ -64,24 +64,13 @@ def paper(
 ) -> None:
     """Run what is missing of a table, print it in the paper's layout, and write the page."""
     from nnrs.cli.grid import carry_out
-    from nnrs.errors import ConfigError
     from nnrs.experiments.findings import findings
     from nnrs.experiments.options import parse_seeds
-    from nnrs.experiments.paper import PLAN_OF, find_corpora, pilot_corpora, plan
-    from nnrs.experiments.paper_figures import check_folder
+    from nnrs.experiments.paper import plan
     from nnrs.experiments.store import collect
-    from nnrs.registry import look_up
 
-    look_up(PLAN_OF, what, "table")
-    look_up(dict.fromkeys(FORMATS), format, "format")
-    check_means(drawing=what == "figures")
-    if what == "figures":
-        check_folder(out)
-    if pilot == (data is not None) or (pilot and corpus):
-        raise ConfigError(
-            "give one of the two: --data, the folder of the texts, or --pilot, which brings its own."
-        )
-    corpora = pilot_corpora() if data is None else find_corpora(data, named("corpus", corpus))
+    _check(what, format, out)
+    corpora = _corpora(data, corpus, pilot)
     wanted = given_options({"preset": preset, "epochs": epochs, **options})
     if not pilot and "vectors" not in wanted:
         note(
@@ -94,7 +83,7 @@ def paper(
         parse_seeds(seeds),
         command=this_command(),
         pilot=pilot,
-        only=named("rows", rows),
+        rows=named("rows", rows),
         schedules=named("schedules", schedules),
     )
     listed = format if dry_run else None
@@ -104,6 +93,31 @@ def paper(
     if what != "figures" and format == "table":
         print_findings(findings(results))
     write_page(out)
+
+
+def _check(what: str, format: str, out: Path) -> None:
+    """Refuse what could not be printed or drawn in the end."""
+    from nnrs.experiments.paper import PLAN_OF
+    from nnrs.experiments.paper_figures import check_folder
+    from nnrs.registry import look_up
+
+    look_up(PLAN_OF, what, "table")
+    look_up(dict.fromkeys(FORMATS), format, "format")
+    check_means(drawing=what == "figures")
+    if what == "figures":
+        check_folder(out)
+
+
+def _corpora(data: Path | None, corpus: str | None, pilot: bool) -> dict[str, str]:
+    """The texts by name: those of a folder, or the pilot's own."""
+    from nnrs.errors import ConfigError
+    from nnrs.experiments.paper import find_corpora, pilot_corpora
+
+    if pilot == (data is not None) or (pilot and corpus):
+        raise ConfigError(
+            "give one of the two: --data, the folder of the texts, or --pilot, which brings its own."
+        )
+    return pilot_corpora() if data is None else find_corpora(data, named("corpus", corpus))
 
 
 def _print(what: str, results: "list[Result]", format: str, out: Path) -> None:

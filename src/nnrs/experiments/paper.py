@@ -86,10 +86,10 @@ def printed(table: str) -> tuple[dict[str, str], ...]:
 
 
 @cache
-def rows() -> dict[str, Row]:
+def configurations() -> dict[str, Row]:
     """The 18 configurations of Table 1, in its order.
 
-    >>> rows()["SS-NNRS-3"]
+    >>> configurations()["SS-NNRS-3"]
     Row(name='SS-NNRS-3', prediction_rate='0:0.5', neighbor_rate='0:0.2')
     """
     return {
@@ -123,25 +123,25 @@ def plan(
     *,
     command: str,
     pilot: bool = False,
-    only: Sequence[str] = (),
+    rows: Sequence[str] = (),
     schedules: Sequence[str] = (),
 ) -> Plan:
     """The runs behind a table or the figures, on texts by name, with options of `nnrs train` for all of them.
 
-    `only` and `schedules` name a part of it: rows of Table 1 (methods of Tables 2 and 3), and schedules of Table 1.
+    `rows` and `schedules` name a part of it: rows of Table 1 (methods of Tables 2 and 3), and schedules of Table 1.
     """
     kind = look_up(PLAN_OF, table, "table")
     options = {**(PILOT if pilot else {"preset": "medium"}), **options}
     if kind == "table1":
         make = partial(
             _perplexity_cells,
-            _chosen(rows(), only, "row"),
+            _chosen(configurations(), rows, "row"),
             list(_chosen(dict.fromkeys(SCHEDULES), schedules, "schedule")),
         )
     elif schedules:
         raise ConfigError(f"Tables 2 and 3 have one schedule, {GENERATION_SCHEDULE}: leave --schedules out.")
     else:
-        make = partial(_generation_cells, _chosen(COLUMNS, only, "method"))
+        make = partial(_generation_cells, _chosen(COLUMNS, rows, "method"))
     cells = [cell for name, data in corpora.items() for cell in make(name, {**options, "data": data}, seeds)]
     title = TITLES[kind] + (", scaled down" if pilot else "")
     request = _request(kind, options, pilot)
@@ -194,7 +194,7 @@ def _generation_cells(
     cells = []
     for model in MODELS:
         for column, name in columns.items():
-            row, labels = rows()[name], {"row": column, "model": model, "corpus": corpus}
+            row, labels = configurations()[name], {"row": column, "model": model, "corpus": corpus}
             chosen = {**options, **row.rates, "schedule": GENERATION_SCHEDULE, "model": model}
             cells += cells_of(chosen, [row.method], seeds, labels)
     return cells

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from nnrs.experiments.groups import Group, grouped
-from nnrs.experiments.paper import NO_SAMPLING, SCHEDULES, Row, published, rows
+from nnrs.experiments.paper import NO_SAMPLING, SCHEDULES, Row, configurations, published
 from nnrs.experiments.store import Result
 
 LEGEND = (
@@ -49,11 +49,11 @@ def entries(results: Sequence[Result]) -> list[Entry]:
     """Table 1 as far as there are results, line by line; teacher forcing stands under each schedule, as printed."""
     made = []
     for group in grouped(results):
-        row = rows().get(group.labels.get("row", ""))
+        row = configurations().get(group.labels.get("row", ""))
         if row is not None and "model" not in group.labels:
             own = SCHEDULES if row.name == NO_SAMPLING else (group.labels["schedule"],)
             made += [Entry(row, schedule, group.labels["corpus"], group) for schedule in own]
-    names = list(rows())
+    names = list(configurations())
     made.sort(key=lambda entry: (names.index(entry.row.name), SCHEDULES.index(entry.schedule)))
     return [replace(entry, mark=_mark(entry, made)) for entry in made]
 
