@@ -62,10 +62,7 @@ class Checkpoints:
         """The tensors and the state of the best model."""
         name = self._best_name()
         if name is None:
-            raise RunError(
-                f"{self.path} has no trained model yet: continue it with `nnrs train --out {self.path} --resume`, "
-                "or, if it diverged, begin another with a lower --learning-rate."
-            )
+            raise RunError(self._lack())
         return self._read_tensors(name, "")
 
     def best_fingerprint(self) -> str | None:
@@ -85,6 +82,13 @@ class Checkpoints:
             keys = file.keys()
             sizes = [file.get_slice(key).get_shape() for key in keys if key.startswith("model.")]
         return sum(int(math.prod(size)) for size in sizes)
+
+    def _lack(self) -> str:
+        """Why there is no best model, and what to do."""
+        return (
+            f"{self.path} has no trained model yet: continue it with `nnrs train --out {self.path} --resume`, "
+            "or, if it diverged, begin another with a lower --learning-rate."
+        )
 
     def _best_name(self) -> str | None:
         return next(reversed(self._names("best")), None)

@@ -194,11 +194,10 @@ class RunDirectory(Checkpoints):
             ):  # no other process replaces lines now, so that none of them is lost
                 write_atomically(path, merge)
 
-    def best(self) -> tuple[dict[str, Any], Json]:
-        """The tensors and the state of the best model; one that is lost is not asked to be trained further."""
-        if self.best_fingerprint() is None and self.summary() is not None:
-            raise RunError(f"{self.path} is finished, but its model (best-*) is gone. Copy it back.")
-        return super().best()
+    def _lack(self) -> str:
+        """The same; a run whose model is lost is not asked to be trained further."""
+        lost = f"{self.path} is finished, but its model (best-*) is gone. Copy it back."
+        return super()._lack() if self.summary() is None else lost
 
     def _best_name(self) -> str | None:
         """The newest best model, refused where a finished run ended with a later one: that has been lost."""
