@@ -124,7 +124,9 @@ def main() -> None:
     for study in STUDIES:
         write_text(RESULTS / f"{study}.csv", table_csv(records(study)))
     for study, title in PAGES.items():
-        print(write_report([RESULTS / f"{study}.jsonl.gz"], RESULTS / f"{study}.html", title=title))
+        page = RESULTS / f"{study}.html"
+        write_report([RESULTS / f"{study}.jsonl.gz"], page, title=title)
+        print(page)
     write_picture(records(PICTURED), ROOT / "docs" / "images" / f"{PICTURED}.svg")
 
 

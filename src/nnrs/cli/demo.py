@@ -52,8 +52,8 @@ def demo(
     plan = demo_plan(data, epochs)
     folder = out or free_folder(plan)
     carry_out(plan, folder, jobs=None, device=device, ray=None)
-    results = collect(folder)
-    page = write_report([folder], GridDirectory(folder).report_path)
+    results, page = collect(folder), GridDirectory(folder).report_path
+    write_report([folder], page)
     if json:
         print_json({result.labels["method"]: _record(result) for result in results})
         return

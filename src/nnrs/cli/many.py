@@ -124,6 +124,7 @@ def write_page(out: Path) -> Path | None:
     if not _can_draw():
         note(f"no page here. Where the extra is installed: nnrs report {out}")
         return None
-    page = write_report([out], GridDirectory(out).report_path)
+    page = GridDirectory(out).report_path
+    write_report([out], page)
     note(f"report to open: {page}")
     return page

@@ -29,7 +29,9 @@ def report(
 
     with explained(sources[0], "read"):
         folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else Path()
-    place = write_report(sources, out or GridDirectory(folder).report_path, picture, title, note)
+    place = out or GridDirectory(folder).report_path
+    for sentence in write_report(sources, place, picture, title):
+        note(sentence)
     if json:
         print_json({"report": str(place), "bytes": place.stat().st_size})
     else:

@@ -3,7 +3,7 @@
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -29,16 +29,12 @@ MARK = '<meta name="generator" content="nnrs '
 
 
 def write_report(
-    sources: Sequence[Path],
-    out: Path,
-    picture: Path | None = None,
-    title: str | None = None,
-    note: Callable[[str], None] = lambda sentence: None,
-) -> Path:
+    sources: Sequence[Path], out: Path, picture: Path | None = None, title: str | None = None
+) -> list[str]:
     """Write the page of all results that the sources hold, and their picture where one is asked for.
 
-    Returns where the page is. One that was there is made anew; any other file is left alone. `note` hears of runs of
-    their plans that are missing, which the page says, too.
+    Returns what the page says of runs of their plans that are missing. One that was there is made anew; any other
+    file is left alone.
     """
     check_replaceable(out, MARK, "report")
     if picture:
@@ -50,9 +46,7 @@ def write_report(
     if picture:
         write_picture(results, picture)
     write_text(out, page)
-    for sentence in missing:
-        note(sentence)
-    return out
+    return missing
 
 
 def _page_of(
