@@ -11,7 +11,7 @@ from nnrs.errors import ConfigError
 from nnrs.experiments.grid import Board, ensure_explorer, open_grid
 from nnrs.experiments.plan import Plan, expand
 from nnrs.experiments.prepare import Shelf
-from nnrs.experiments.records import Takeover, take_over
+from nnrs.experiments.records import Takeover, matching_records, take_over
 from nnrs.experiments.store import collect
 from nnrs.experiments.subject import Request
 from nnrs.experiments.work import Place, is_done, work_on
@@ -66,7 +66,11 @@ def here(tmp_path):
 
 
 def taken_from(there, plan, out):
-    return take_over(plan, out, [there / "records.jsonl.gz"], "cpu")
+    return taken([there / "records.jsonl.gz"], plan, out)
+
+
+def taken(sources, plan, out):
+    return take_over(plan, out, matching_records(plan, sources, "cpu", Shelf()))
 
 
 def refusal(there, plan, out):
@@ -208,7 +212,7 @@ def test_of_records_that_fit_the_same_run_the_first_is_taken(there, here):
     worse = changed(there, here, test_nats=9.0, model="another")
     sources = [worse / "records.jsonl.gz", there / "records.jsonl.gz"]
     for order in (1, -1):
-        take_over(plan_on(here), here / f"out{order}", sources[::order], "cpu")
+        taken(sources[::order], plan_on(here), here / f"out{order}")
     first, second = ({result.record["test_nats"] for result in collect(here / f"out{n}")} for n in (1, -1))
     assert first == {9.0}
     assert 9.0 not in second
@@ -236,5 +240,5 @@ def test_explorers_are_made_from_the_run_whose_model_is_here(there, here):
 
 
 def test_a_grid_s_folder_serves_as_its_file_does(there, here):
-    assert take_over(plan_on(here), here / "out", [there / "out"], "cpu").taken == 3
+    assert taken([there / "out"], plan_on(here), here / "out").taken == 3
     assert collect(here / "out") == collect(there / "out")

@@ -10,7 +10,7 @@ from nnrs.cli.grid import carry_out
 from nnrs.errors import NnrsError, RunError
 from nnrs.experiments.grid import Board, open_grid
 from nnrs.experiments.held import check_held
-from nnrs.experiments.outlook import check_texts
+from nnrs.experiments.outlook import look_ahead
 from nnrs.experiments.plan import Plan, expand
 from nnrs.experiments.prepare import Shelf
 from nnrs.experiments.subject import Request
@@ -72,14 +72,14 @@ def test_another_text_is_refused_where_a_run_is_known_by_its_record_alone(folder
         shutil.rmtree(run)
         run.mkdir()
         RunDirectory(run).write_result(record)
-    check_texts(plan_on(folder, seeds="1-2"), folder / "out")
+    look_ahead(plan_on(folder, seeds="1-2"), folder / "out", [], "cpu")
     change(folder / "text.txt")
     assert "text.txt has changed since" in refusal(folder, seeds="1-2")
 
 
 def test_other_vectors_are_refused_where_a_run_is_to_be_trained_with_them(folder):
     change(folder / "vectors.txt")
-    check_texts(plan_on(folder), folder / "out")  # nothing is
+    look_ahead(plan_on(folder), folder / "out", [], "cpu")  # nothing is
     assert refusal(folder, seeds="1-2").startswith(f"{folder / 'vectors.txt'} has changed since ")
 
 
@@ -91,26 +91,26 @@ def test_a_text_is_read_once_and_none_that_no_run_needs_any_more(folder, monkeyp
         return read(config)
 
     monkeypatch.setattr(Text, "read", staticmethod(counted))
-    check_texts(plan_on(folder, seeds="1-2"), folder / "out")
+    look_ahead(plan_on(folder, seeds="1-2"), folder / "out", [folder / "out"], "cpu")  # for records, too
     assert list(times.values()) == [1]
-    check_texts(plan_on(folder), folder / "another")
+    look_ahead(plan_on(folder), folder / "another", [], "cpu")
     (folder / "text.txt").unlink()
-    check_texts(plan_on(folder), folder / "out")  # all is done
+    look_ahead(plan_on(folder), folder / "out", [], "cpu")  # all is done
     assert list(times.values()) == [1]
 
 
 def test_a_text_that_cannot_be_read_is_no_matter_where_nothing_is_to_be_run_on_it(folder):
     text = folder / "text.txt"
     text.write_bytes(b"\xff\xfe\x00")
-    check_texts(plan_on(folder), folder / "out")
+    look_ahead(plan_on(folder), folder / "out", [], "cpu")
     with pytest.raises(NnrsError, match=r"text\.txt"):
-        check_texts(plan_on(folder, seeds="1-2"), folder / "out")
+        look_ahead(plan_on(folder, seeds="1-2"), folder / "out", [], "cpu")
 
 
 def test_a_text_of_another_name_is_the_same_where_its_content_is(folder):
     (folder / "text.txt").rename(folder / "moved.txt")
     grid = plan_on(folder, data=str(folder / "moved.txt"))
-    check_held(Board(GridDirectory(folder / "out"), grid))
+    check_held(Board(GridDirectory(folder / "out"), grid), Shelf())
 
 
 @pytest.mark.parametrize("listed", [None, "json"], ids=["run", "dry run"])
@@ -136,4 +136,4 @@ def test_another_seed_in_the_place_of_one_is_refused_where_it_is_known_by_its_re
 
 def test_a_damaged_run_is_left_to_whoever_works_on_it(folder):
     (folder / "out" / "runs" / "mle_seed-1" / "config.json").write_text("{")
-    check_texts(plan_on(folder, seeds="1-2"), folder / "out")
+    look_ahead(plan_on(folder, seeds="1-2"), folder / "out", [], "cpu")

@@ -12,6 +12,7 @@ from nnrs.cli.output import DeviceOption, JsonOption, duration, note, print_json
 
 if TYPE_CHECKING:
     from nnrs.experiments.grid import GridOutcome, Progress
+    from nnrs.experiments.outlook import Records
     from nnrs.experiments.plan import Plan
     from nnrs.experiments.store import Result
     from nnrs.run_directory import Json
@@ -108,19 +109,15 @@ def carry_out(
     from nnrs.cli.interrupt import Interruptible
     from nnrs.errors import ConfigError
     from nnrs.experiments.grid import run_grid
-    from nnrs.experiments.outlook import check_packages, check_texts, outlook
-    from nnrs.experiments.prepare import choose_device
+    from nnrs.experiments.outlook import look_ahead, outlook
 
     for name, given in (("jobs", jobs), ("fleet", fleet)):
         if ray and given:
             raise ConfigError(f"--{name} is about this machine: leave it out with --ray.")
-    check_texts(plan, out)
-    if not ray:  # whose machines may have other devices, and other packages
-        choose_device(device)
-        check_packages(plan, out, records or [], device)
-    lines = outlook(plan, out, records or [], device) if listed else []
+    board, found = look_ahead(plan, out, records or [], device, elsewhere=bool(ray))
+    lines = outlook(board, found) if listed else []
     if records and not listed:
-        _take_over(plan, out, records, device)
+        _take_over(plan, out, records, found)
     for remark in remarks:
         note(remark)
     if listed:
@@ -146,13 +143,13 @@ def carry_out(
     _explain(outcome, out)
 
 
-def _take_over(plan: "Plan", out: Path, records: list[Path], device: str) -> None:
+def _take_over(plan: "Plan", out: Path, records: list[Path], found: "Records") -> None:
     """Put what is done elsewhere into the folder, and say how much that is."""
     from nnrs.experiments.records import take_over
 
-    found, names = take_over(plan, out, records, device), ", ".join(path.name for path in records)
-    here = f"; {found.here} that fit are here already" if found.here else ""
-    note(f"{found.taken} of {len(plan.cells)} runs are taken from {names}{here}")
+    done, names = take_over(plan, out, found), ", ".join(path.name for path in records)
+    here = f"; {done.here} that fit are here already" if done.here else ""
+    note(f"{done.taken} of {len(plan.cells)} runs are taken from {names}{here}")
 
 
 def _explain(outcome: "GridOutcome", out: Path) -> None:

@@ -19,12 +19,11 @@ INSTEAD = "choose another --out"
 OPEN = {"policy.k": "null", "training.precision": '"auto"'}
 
 
-def check_held(board: Board) -> None:
+def check_held(board: Board, shelf: Shelf) -> None:
     """Refuse a plan in whose folder another run lies in a run's place, or one of other texts or vectors than now.
 
     Each is read once; vectors, which may take long, only where something is left to be run.
     """
-    shelf = Shelf()
     for cell in board.plan.cells:
         directory = RunDirectory(board.grid.run_path(cell.name))
         try:

@@ -1,6 +1,6 @@
 """What a plan would run in a folder, and what of it is there: a look that changes nothing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nnrs.corpus import is_built_in, open_corpus
@@ -10,48 +10,56 @@ from nnrs.experiments.generations import WITHOUT_WINDOW, split_lack
 from nnrs.experiments.grid import Board, look_at
 from nnrs.experiments.held import check_held
 from nnrs.experiments.plan import Cell, Plan
+from nnrs.experiments.prepare import Shelf, choose_device
 from nnrs.experiments.records import matching_records
 from nnrs.experiments.scoring import OF_WINDOWS, missing_package
 from nnrs.experiments.subject import Request
 from nnrs.run_directory import Json
 
+Records = Mapping[RunConfig, Json]  # by the configurations that the plan has
 TO_RUN = ("begun", "diverged", "new")  # the states of what is to be trained or measured yet
 
 
-def outlook(plan: Plan, out: Path | str, sources: Sequence[Path | str], device: str) -> list[Json]:
+def look_ahead(
+    plan: Plan, out: Path | str, sources: Sequence[Path | str], device: str, *, elsewhere: bool = False
+) -> tuple[Board, Records]:
+    """What is known of a plan's runs in a folder, and the records of those that were done elsewhere.
+
+    Refused before anything is trained where a file of a run to come is not there, its text too short or a package
+    missing that it is measured with; and where what is there is another run, or was made from another text. Runs that
+    are trained `elsewhere` may have other devices, and other packages.
+    """
+    board, shelf = look_at(plan, out), Shelf()
+    left = [cell.config for cell in board.left]
+    if left:
+        _check_sources(plan.request, left)
+        _check_windows(plan.request, left)
+    check_held(board, shelf)
+    found = matching_records(plan, sources, device, shelf) if sources else {}
+    if not elsewhere:
+        choose_device(device)
+        _check_packages(board, found)
+    return board, found
+
+
+def outlook(board: Board, found: Records) -> list[Json]:
     """A line for each run: its name, whether it is done, in the records, begun, diverged or new, and its epochs."""
-    board = look_at(plan, out)
     lines = []
-    for cell, state in _states(board, sources, device):
+    for cell, state in _states(board, found):
         epochs = cell.config.training.epochs
         trained = board.trained(cell.name) if state in TO_RUN else epochs
         lines.append({"run": cell.name, "state": state, "trained": trained, "epochs": epochs})
     return lines
 
 
-def check_packages(plan: Plan, out: Path | str, sources: Sequence[Path | str], device: str) -> None:
-    """Refuse a plan before anything is trained where a package that a run to come is measured with is not there."""
-    tasks = {cell.config.data.task for cell in plan.cells}
-    missing = {task: missing_package(plan.request.metrics, task) for task in tasks}
-    if not any(missing.values()):
-        return  # and the records are not read twice
-    for cell, state in _states(look_at(plan, out), sources, device):
+def _check_packages(board: Board, found: Records) -> None:
+    """Those that a run to come is measured with."""
+    tasks = {cell.config.data.task for cell in board.plan.cells}
+    missing = {task: missing_package(board.plan.request.metrics, task) for task in tasks}
+    for cell, state in _states(board, found):
         package = missing[cell.config.data.task]
         if package and state in TO_RUN:
             raise package.error()
-
-
-def check_texts(plan: Plan, out: Path | str) -> None:
-    """Refuse a plan before anything is trained where a file of a run to come is not there, or its text too short.
-
-    And where what is there is another run, or was made from another text.
-    """
-    board = look_at(plan, out)
-    left = [cell.config for cell in board.left]
-    if left:
-        _check_sources(plan.request, left)
-        _check_windows(plan.request, left)
-    check_held(board)
 
 
 def _check_sources(asked: Request, left: Sequence[RunConfig]) -> None:
@@ -78,10 +86,9 @@ def _check_windows(asked: Request, left: Sequence[RunConfig]) -> None:
                 raise DataError(f"{source}, {split}: {lack}. {WITHOUT_WINDOW}")
 
 
-def _states(board: Board, sources: Sequence[Path | str], device: str) -> Iterator[tuple[Cell, str]]:
+def _states(board: Board, found: Records) -> Iterator[tuple[Cell, str]]:
     """Each run, and whether it is done, in the records, begun, diverged or new."""
     failed = board.grid.failed()
-    found = matching_records(board.plan, sources, device) if sources else {}
     for cell in board.plan.cells:
         if cell.name in board.done:
             yield cell, "done"

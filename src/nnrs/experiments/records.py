@@ -1,6 +1,6 @@
 """Records of finished runs put into a grid's folder: what was trained elsewhere is not trained again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -41,19 +41,18 @@ class Expected:
     facts: Facts
 
 
-def take_over(plan: Plan, out: Path | str, sources: Sequence[Path | str], device: str = "auto") -> Takeover:
+def take_over(plan: Plan, out: Path | str, found: Mapping[RunConfig, Json]) -> Takeover:
     """Put the records of a plan's runs into its folder, under the plan's names and labels: those runs are done.
 
     What the folder has is left alone.
     """
-    found = matching_records(plan, sources, device)
     grid, plan = open_grid(plan, out)
     put = [_put(grid, cell, found[cell.config]) for cell in plan.cells if cell.config in found]
     return Takeover(taken=put.count(True), here=put.count(False))
 
 
 def matching_records(
-    plan: Plan, sources: Sequence[Path | str], device: str = "auto"
+    plan: Plan, sources: Sequence[Path | str], device: str, shelf: Shelf
 ) -> dict[RunConfig, Json]:
     """The records of a plan's runs, by the configurations that the plan has.
 
@@ -61,7 +60,7 @@ def matching_records(
     stands for on the device. Where no record fits, an error says in what the nearest differs.
     """
     records = [result.record for result in collect(*sources)]
-    shelf, place = Shelf(), choose_device(device)
+    place = choose_device(device)
     runs = [_expected(cell, plan.request, place, shelf) for cell in plan.cells]
     found = _matching(runs, records, shelf)
     if not found:
