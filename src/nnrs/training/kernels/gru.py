@@ -17,6 +17,7 @@ from nnrs.training.kernels.recurrence import (
     load_bias,
     load_gate,
     load_tile,
+    own_tile,
     store_gate,
     tanh,
     tile_shapes,
@@ -29,9 +30,7 @@ def _gru_forward(
     num_units, KEEP: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    run = tl.program_id(1).to(tl.int64)
-    units = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    rows = tl.program_id(2) * BLOCK_B + tl.arange(0, BLOCK_B)
+    run, units, rows = own_tile(BLOCK_B, BLOCK_N)
     width = 3 * num_units
     gates += run * gates_run + step * batch * width
     extra += run * gates_run + step * batch * width
@@ -73,9 +72,7 @@ def _gru_backward(
     gates, extra, cell, doutput, dhidden, weight, gates_run, hidden_run, doutput_run, weight_run, step, last, batch,
     num_units, BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    run = tl.program_id(1).to(tl.int64)
-    units = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    rows = tl.program_id(2) * BLOCK_B + tl.arange(0, BLOCK_B)
+    run, units, rows = own_tile(BLOCK_B, BLOCK_N)
     width = 3 * num_units
     gates += run * gates_run + step * batch * width
     extra += run * gates_run + step * batch * width

@@ -18,6 +18,7 @@ from nnrs.training.kernels.recurrence import (
     load_bias,
     load_gate,
     load_tile,
+    own_tile,
     store_gate,
     tanh,
     tile_shapes,
@@ -30,9 +31,7 @@ def _highway_forward(
     num_units, PROJECTED: tl.constexpr, KEEP: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    run = tl.program_id(1).to(tl.int64)
-    units = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    rows = tl.program_id(2) * BLOCK_B + tl.arange(0, BLOCK_B)
+    run, units, rows = own_tile(BLOCK_B, BLOCK_N)
     width = 2 * num_units
     gates += run * gates_run + step * batch * width
     place = run * hidden_run + step * batch * num_units
@@ -66,9 +65,7 @@ def _highway_backward(
     ahead, last, batch, num_units, OUTPUT: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    run = tl.program_id(1).to(tl.int64)
-    units = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    rows = tl.program_id(2) * BLOCK_B + tl.arange(0, BLOCK_B)
+    run, units, rows = own_tile(BLOCK_B, BLOCK_N)
     width = 2 * num_units
     gates += run * gates_run + step * batch * width
     cell += run * hidden_run + step * batch * num_units

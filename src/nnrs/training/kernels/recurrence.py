@@ -20,6 +20,15 @@ STEP_ARGUMENTS = ["step", "ahead", "last", "batch"]  # a value of 1 or 16 would 
 
 
 @triton.jit
+def own_tile(BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr):
+    """What a program of a launch on `grid` is there for: its run, its units and its rows."""
+    run = tl.program_id(1).to(tl.int64)
+    units = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    rows = tl.program_id(2) * BLOCK_B + tl.arange(0, BLOCK_B)
+    return run, units, rows
+
+
+@triton.jit
 def tanh(x):
     """The hyperbolic tangent, of what Triton has on every device."""
     return 2 * tl.sigmoid(2 * x) - 1
