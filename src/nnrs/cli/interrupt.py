@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM ask a run to save and stop; a second Ctrl-C stops it where it is."""
 
 import signal
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import typer
@@ -28,9 +28,7 @@ class Interruptible:
             self._before[number] = signal.signal(number, self._hear)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

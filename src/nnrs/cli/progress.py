@@ -4,7 +4,6 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import mean
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -84,9 +83,7 @@ class ProgressBar(Callback):
         self._shown.progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end_round()
         self._shown.progress.stop()
 

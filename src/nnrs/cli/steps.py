@@ -1,7 +1,6 @@
 """Which step of which run is under way, on standard error: a line that moves on a terminal, nothing elsewhere."""
 
 from collections.abc import Callable
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -30,7 +29,5 @@ class Steps:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()

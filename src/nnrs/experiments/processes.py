@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict
 from functools import partial
-from types import TracebackType
 
 import torch
 
@@ -111,9 +110,7 @@ class Workers:
     def __enter__(self) -> "Workers":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for worker in self._all:
             worker.end()
 
