@@ -22,6 +22,7 @@ collect_ignore = [] if find_spec("triton") else ["test_philox.py"]
 LONGEST = (
     "training/test_fleet.py",
     "integrations/test_compile.py",
+    "cli/test_grid_killed.py",
     "cli/test_grid.py",
     "cli/test_resume.py",
     "cli/test_torchrun.py",
