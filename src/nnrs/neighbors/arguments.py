@@ -14,7 +14,7 @@ from nnrs.errors import ConfigError
 
 def whole(name: str, value: Any, at_least: int | None = None) -> int:
     """A whole number of any library's, as Python's; anything else (a truth value, too), or less, is refused."""
-    truth = isinstance(value, bool) or getattr(value, "dtype", None) == torch.bool  # numpy's are no indices
+    truth = isinstance(value, bool) or getattr(value, "dtype", None) in (torch.bool, np.bool_)
     try:
         number = None if truth else operator.index(value)
     except TypeError:
