@@ -77,12 +77,13 @@ def test_an_interrupted_run_saves_in_mid_epoch_and_resumes_bitwise(
 ):
     out = tmp_path / "run"
     settings = long_options
-    for epoch, number in ((1, signal.SIGINT), (2, signal.SIGTERM)):  # Ctrl-C, then what a batch system sends
+    # Ctrl-C, then what a batch system sends; 128 and the number of the signal
+    for epoch, number, code in ((1, signal.SIGINT, 130), (2, signal.SIGTERM, 143)):
         process = begin("train", *settings, "--out", out)
         wait_for_epochs(process, out, epoch)
         os.killpg(process.pid, number)  # as a terminal does
         done = process.wait()
-        assert (done.returncode, done.stdout) == (130, ""), done.stderr
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert done.stderr.splitlines()[-1].endswith(f"Continue with: nnrs train --out {out} --resume")
         assert "Traceback" not in done.stderr
         tensors, state = RunDirectory(out).checkpoint()
@@ -97,15 +98,18 @@ def test_an_interrupted_run_saves_in_mid_epoch_and_resumes_bitwise(
     assert last_outcome(out) == last_outcome(unbroken)
 
 
-def test_the_first_ctrl_c_asks_and_the_second_stops():
-    before = signal.getsignal(signal.SIGINT)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_first_signal_asks_and_the_second_stops(number, code):
+    before = signal.getsignal(number)
     with Interruptible() as interruption:
         assert not interruption.asked()
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         assert interruption.asked()
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is before
+        assert interruption.exit_code == code
+        with pytest.raises(SystemExit) as stopped:
+            signal.raise_signal(number)
+        assert stopped.value.code == code
+    assert signal.getsignal(number) is before
 
 
 KILLED = {

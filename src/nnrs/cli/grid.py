@@ -140,7 +140,7 @@ def carry_out(
                 watch=shown.show,
                 should_stop=interruption.asked,
             )
-    _explain(outcome, out)
+    _explain(outcome, out, interruption.exit_code)
 
 
 def _take_over(plan: "Plan", out: Path, records: list[Path], found: "Records") -> None:
@@ -152,15 +152,15 @@ def _take_over(plan: "Plan", out: Path, records: list[Path], found: "Records") -
     note(f"{done.taken} of {len(plan.cells)} runs are taken from {names}{here}")
 
 
-def _explain(outcome: "GridOutcome", out: Path) -> None:
-    """Leave with 2 where runs failed, with 130 where some are left after a stop."""
+def _explain(outcome: "GridOutcome", out: Path, stopped: int) -> None:
+    """Leave with 2 where runs failed, with the code of a stop where some are left after one."""
     for name, error in outcome.failed.items():
         typer.echo(f"error: {name}: {error}", err=True)
     if outcome.remaining:
         note(
             f"stopped with {outcome.done} runs done and {outcome.remaining} left; saved. Run it again to continue."
         )
-        raise typer.Exit(130)
+        raise typer.Exit(stopped)
     if outcome.failed:
         again = len(outcome.failed) - outcome.diverged
         told = [f"{outcome.done} runs are done, {len(outcome.failed)} failed."]

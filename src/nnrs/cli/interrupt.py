@@ -1,10 +1,12 @@
-"""Ctrl-C and SIGTERM ask a run to save and stop; a second Ctrl-C stops it where it is."""
+"""Ctrl-C and SIGTERM ask a run to save and stop; a second one stops it where it is."""
 
 import signal
 from types import FrameType
 from typing import Any
 
 import typer
+
+SIGNALED = 128  # and the number of the signal: the exit code, as shells have it
 
 
 class Interruptible:
@@ -16,12 +18,17 @@ class Interruptible:
 
     def __init__(self, *, several: bool = False, speaks: bool = True) -> None:
         self._several, self._speaks = several, speaks
-        self._asked = False
+        self._heard: int | None = None
         self._before: dict[int, Any] = {}
 
     def asked(self) -> bool:
         """Whether the user wants to stop."""
-        return self._asked
+        return self._heard is not None
+
+    @property
+    def exit_code(self) -> int:
+        """Of a stopped command: 143 after SIGTERM, 130 after Ctrl-C, or where another process heard the signal."""
+        return SIGNALED + (self._heard or signal.SIGINT)
 
     def __enter__(self) -> "Interruptible":
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -33,9 +40,11 @@ class Interruptible:
             signal.signal(number, handler)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self._asked and not self._several:
-            raise KeyboardInterrupt
-        if self._speaks and not self._asked:
+        if self.asked():
+            if not self._several:
+                raise SystemExit(SIGNALED + number)
+            return
+        self._heard = number
+        if self._speaks:
             offer = "" if self._several else "; once more to stop at once"
             typer.echo(f"stopping after this window{offer}", err=True)
-        self._asked = True

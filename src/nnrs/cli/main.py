@@ -1,4 +1,4 @@
-"""The parser and the exit codes: 0 done, 2 for what the user can mend, 130 after Ctrl-C."""
+"""The parser and the exit codes: 0 done, 2 for what the user can mend, 130 after Ctrl-C, 143 after SIGTERM."""
 
 import sys
 from typing import Annotated, TextIO, cast

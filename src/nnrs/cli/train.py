@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from nnrs.cli import train_options as options
+from nnrs.cli.interrupt import Interruptible
 from nnrs.cli.output import DeviceOption, JsonOption, note
 from nnrs.cli.torchrun import joined, refuse_several
 from nnrs.cli.train_output import describe, report, report_several
@@ -82,7 +83,10 @@ def train(
         given = options.given_options(context.params)
         runs = (_resumed if resume else _started)(given, out, place, group)
         several = runs[0].directory.path != out
-        _tell(_carry_out(runs, several, tensorboard), several, out, json)
+        interruption = Interruptible(several=group.size > 1, speaks=group.leads)
+        outcomes = _carry_out(runs, several, tensorboard, interruption)
+        _explain_stop(outcomes, out, interruption.exit_code)
+        _tell(outcomes, several, out, json)
 
 
 def _started(given: dict[str, Any], out: Path, device: "torch.device", group: "Group") -> "list[Run]":
@@ -120,14 +124,15 @@ def _tensorboard(run: Path) -> "Callback":
     return TensorBoard(RunDirectory(run).tensorboard_path)
 
 
-def _carry_out(runs: "list[Run]", several: bool, tensorboard: bool) -> "list[Outcome]":
-    from nnrs.cli.interrupt import Interruptible
+def _carry_out(
+    runs: "list[Run]", several: bool, tensorboard: bool, interruption: Interruptible
+) -> "list[Outcome]":
     from nnrs.cli.progress import ProgressBar
     from nnrs.experiments.together import finish_together
     from nnrs.files import WriteError
 
     group, names = runs[0].group, [run.directory.path.name if several else "" for run in runs]
-    with Interruptible(several=group.size > 1, speaks=group.leads) as interruption, ProgressBar() as bar:
+    with interruption, ProgressBar() as bar:
         if not group.leads:
             return finish_together(runs, [[]], interruption.asked)
         describe(runs, names)
@@ -141,7 +146,6 @@ def _carry_out(runs: "list[Run]", several: bool, tensorboard: bool) -> "list[Out
 
 def _tell(outcomes: "list[Outcome]", several: bool, out: Path, json: bool) -> None:
     """The scores of what came to its end, which of that came apart, and why the rest did not."""
-    _explain_stop(outcomes, out)
     summaries = {item.run.directory.path.name: item.summary for item in outcomes if item.summary}
     if summaries and several:
         report_several(summaries, out, json)
@@ -163,12 +167,13 @@ def _warn(finished: "list[Run]") -> None:
         note(warning)
 
 
-def _explain_stop(outcomes: "list[Outcome]", out: Path) -> None:
+def _explain_stop(outcomes: "list[Outcome]", out: Path, code: int) -> None:
+    """Leave with this code where runs were asked to stop."""
     stopped = [outcome for outcome in outcomes if outcome.summary is None and outcome.error is None]
     if not stopped:
         return
     if not stopped[0].run.group.leads:
-        raise typer.Exit(130)
+        raise typer.Exit(code)
     position = stopped[0].run.trainer.live.position
     where = f"in epoch {position.epoch} after window {position.window}"
     if len(outcomes) > 1:
@@ -178,7 +183,7 @@ def _explain_stop(outcomes: "list[Outcome]", out: Path) -> None:
         if outcome.error:
             note(f"{outcome.run.directory.path.name}: {outcome.error}")
     note(f"stopped {where}; saved. Continue with: nnrs train --out {out} --resume")
-    raise typer.Exit(130)
+    raise typer.Exit(code)
 
 
 def _explain_divergence(outcomes: "list[Outcome]", several: bool) -> None:
