@@ -177,6 +177,24 @@ def test_a_result_whose_model_was_trained_further_is_made_again(copied, nnrs):
     assert json.loads(path.read_text())["test_perplexity"] == stale["test_perplexity"]
 
 
+def test_a_run_whose_model_is_lost_is_told_by_its_result_and_counts_as_done(nnrs, nnrs_each, copied):
+    file, out = copied
+    older, newest = sorted((out / "runs" / "ss-nnrs_seed-1").glob("best-*.json"))
+    newest.unlink()
+    (out / "explorer.json").unlink()  # it is made anew, of another run
+    before = results_of(out)
+    done = nnrs_each({"results": ["results", out], "grid": ["grid", file, "--out", out]})
+    assert {item.returncode for item in done.values()} == {0}, done
+    assert len(done["results"].stdout.splitlines()) == 1 + len(NAMES)
+    assert results_of(out) == before
+    assert (out / "explorer.json").is_file()
+    refused = nnrs("evaluate", out / "runs" / "ss-nnrs_seed-1", "--split", "train")
+    assert refused.returncode == 2
+    assert (
+        f"the newest there, {older.stem}, is of epoch 0. Copy the later best-* files back." in refused.stderr
+    )
+
+
 def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go_on(nnrs, text, tmp_path):
     more = '[[runs]]\nlearning_rate = 5\n[[runs]]\nmethod = "mle"\nlearning_rate = 1e30\nclip = 1e30\n'
     bad = '[[runs]]\nmethod = "nnrs"\nprotect = ["nowhere"]\n'

@@ -258,6 +258,18 @@ def test_a_stored_result_counts_where_its_model_was_not_copied_along(copied):
     assert collect(copied.path)[0].record["model"]
 
 
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("{")], ids=["lost", "damaged"])
+def test_a_stored_result_counts_where_its_model_is_lost_and_an_older_one_is_there(copied, damage):
+    stored = build_result(copied).record
+    copied.write_result({**stored, "labels": {"method": "mine"}})
+    older, newest = sorted(copied.path.glob("best-*.json"))
+    damage(newest)
+    assert collect(copied.path)[0].labels == {"method": "mine"}
+    (copied.path / "result.json").unlink()  # without it the model is needed
+    with pytest.raises(RunError, match=rf"{older.stem}, is of epoch 1|{newest.name} is damaged"):
+        collect(copied.path)
+
+
 def test_a_result_that_was_made_without_the_model_can_be_read_back(copied, tmp_path):
     for path in copied.path.glob("best-*"):
         path.unlink()

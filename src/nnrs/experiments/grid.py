@@ -21,6 +21,7 @@ from nnrs.experiments.explorer import make_explorer
 from nnrs.experiments.plan import Cell, Plan
 from nnrs.experiments.prepare import choose_device
 from nnrs.experiments.processes import Workers
+from nnrs.experiments.store import present_model
 from nnrs.experiments.subject import Request
 from nnrs.experiments.work import News, is_done
 from nnrs.files import read_json
@@ -129,7 +130,8 @@ def ensure_explorer(grid: GridDirectory, plan: Plan) -> None:
     ]  # the others have no table
     for cell in sorted(near, key=lambda cell: _rank(cell.config.policy.method)):
         path = grid.run_path(cell.name)
-        here = RunDirectory(path).parameters() is not None  # and not its record alone
+        directory = RunDirectory(path)
+        here = present_model(directory) and directory.parameters()  # and not its record alone
         explorer = make_explorer(path) if here and is_done(path, plan.request) else None
         if explorer:
             grid.write_explorer(explorer)

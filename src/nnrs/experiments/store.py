@@ -246,10 +246,18 @@ def _of_run(directory: RunDirectory) -> Result:
 
 def _present(directory: RunDirectory) -> Json | None:
     """The stored result, unless the model or the format is another by now; without its model it is all there is."""
-    record, model = directory.result(), directory.best_fingerprint()
+    record, model = directory.result(), present_model(directory)
     if record is None or model is None:
         return record
     return record if (record.get("model"), record.get("format")) == (model, FORMAT) else None
+
+
+def present_model(directory: RunDirectory) -> str | None:
+    """The fingerprint of the model as it is now; None where that is elsewhere, lost or damaged."""
+    try:
+        return directory.best_fingerprint()
+    except RunError:
+        return None
 
 
 def has_result(path: Path) -> bool:

@@ -15,7 +15,7 @@ from nnrs.experiments.plan import Cell
 from nnrs.experiments.prepare import Shelf, prepare
 from nnrs.experiments.run import Run, reopened
 from nnrs.experiments.scoring import evaluate_run
-from nnrs.experiments.store import build_result, shown_request
+from nnrs.experiments.store import build_result, present_model, shown_request
 from nnrs.experiments.subject import Request
 from nnrs.experiments.together import chosen_steps, finish_together
 from nnrs.experiments.trajectory import trajectory_of
@@ -49,7 +49,7 @@ def is_done(path: Path, request: Request) -> bool:
     record = directory.result()
     if record is None or record.get("request") != shown_request(request):
         return False
-    return directory.best_fingerprint() in (None, record.get("model"))
+    return present_model(directory) in (None, record.get("model"))
 
 
 def work_on(cells: Sequence[Cell], request: Request, place: Place) -> Iterator[News]:
