@@ -131,6 +131,8 @@ def test_runs_of_a_plan_that_are_missing_are_told_beside_the_results_and_on_the_
     one_seed = folder_of(tmp_path / "seed", "mle_seed-1", "ss_seed-1")
     one_method = folder_of(tmp_path / "method", "mle_seed-1", "mle_seed-2")
     (one_method / "runs" / "ss_seed-1").mkdir()
+    GridDirectory(one_method).add_failure({"name": "ss_seed-1", "kind": "lost", "error": "killed", "try": 1})
+    GridDirectory(one_seed).add_failure({"name": "mle_seed-2", "kind": "error", "error": "no", "try": 1})
     done = nnrs_each(
         {
             "results": ["results", one_seed],
@@ -140,7 +142,7 @@ def test_runs_of_a_plan_that_are_missing_are_told_beside_the_results_and_on_the_
         }
     )
     assert {item.returncode for item in done.values()} == {0}, done
-    of_seed = "2 of 4 runs of the plan 't' are missing: mle_seed-2, ss_seed-2 (diverged).\n"
+    of_seed = "2 of 4 runs of the plan 't' are missing: mle_seed-2 (failed), ss_seed-2 (diverged).\n"
     of_method = "2 of 4 runs of the plan 't' are missing: ss_seed-1 (not finished), ss_seed-2 (diverged).\n"
     assert done["results"].stderr == done["report"].stderr == of_seed
     assert len(done["results"].stdout.splitlines()) == 3  # and the line of names

@@ -7,6 +7,8 @@ from nnrs.experiments.plan import several
 from nnrs.experiments.store import has_result
 from nnrs.grid_directory import GridDirectory
 
+TOLD = {"diverged": " (diverged)", "error": " (failed)"}
+
 
 def missing_runs(sources: Sequence[Path]) -> list[str]:
     """A sentence for each grid's folder among the sources that lacks results of its plan."""
@@ -27,6 +29,7 @@ def _missing_of(grid: GridDirectory) -> str | None:
 
 
 def _known(grid: GridDirectory, name: str, failure: str | None) -> str:
-    if failure:
-        return " (diverged)" if failure == "diverged" else " (failed)"
+    """What became of a run; one whose process died (lost) did not fail by itself: it goes on where it stood."""
+    if failure in TOLD:
+        return TOLD[failure]
     return " (not finished)" if grid.run_path(name).exists() else ""
