@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +23,11 @@ from nnrs.experiments.work import News
 from nnrs.grid_directory import GridDirectory
 from nnrs.run_directory import Json, RunDirectory
 from nnrs.training.agreement import shared_settings
+
+KILLED = (
+    "its process was killed (SIGKILL), perhaps because the memory was used up. Run fewer at a time (--jobs), or take "
+    "a smaller preset or batch, or less text."
+)
 
 
 class Worker:
@@ -63,6 +69,8 @@ class Worker:
     def epitaph(self) -> str:
         """Why it died, on one line: its own last words, or how it was ended."""
         code = self.end()
+        if code == -signal.SIGKILL:  # as the kernel ends a process where there is no memory left
+            return KILLED
         return self._last_words[0] if self._last_words and code > 0 else f"its process ended with {code}"
 
     def end(self) -> int:
