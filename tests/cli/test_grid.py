@@ -215,8 +215,12 @@ def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go
     assert last.startswith(
         "1 runs are done, 2 failed. 1 of them diverged, and would again. Run it again to retry 1: "
     )
-    assert nnrs(*command).returncode == 2
+    again = nnrs(*command, "--json")
+    assert again.returncode == 2
     assert len(failures_of(tmp_path / "out")) == 4
+    sound, *failed = json.loads(again.stdout)
+    assert sound == json.loads((tmp_path / "out" / "runs" / sound["name"] / "result.json").read_text())
+    assert [f"error: {item['name']}: {item['error']}" for item in failed] == told
     file.write_text(body + more)
     apart = nnrs("grid", file, "--out", tmp_path / "apart", "--jobs", 1)
     assert apart.stderr.splitlines()[-1] == "1 runs are done, 1 failed. 1 of them diverged, and would again."

@@ -2,7 +2,8 @@
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,21 +58,39 @@ def grid(
     json: JsonOption = False,
 ) -> None:
     """Run what is missing of a grid, skip what is done, retry what failed."""
-    from nnrs.experiments.findings import training_warnings
     from nnrs.experiments.plan import read_plan
-    from nnrs.experiments.store import collect
 
     command = shlex.join(["nnrs", "grid", file.name, "--out", out.name])
     plan = read_plan(file, command)
     listed = ("json" if json else "table") if dry_run else None
-    carry_out(plan, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray, listed=listed)
+    tell = partial(_tell, plan.title, out, json)
+    carry_out(
+        plan,
+        out,
+        jobs=jobs,
+        fleet=fleet,
+        records=records,
+        device=device,
+        ray=ray,
+        listed=listed,
+        when_failed=tell,
+    )
+    tell({})
+
+
+def _tell(title: str, out: Path, json: bool, failed: Mapping[str, str]) -> None:
+    """The results that there are, which of them came apart, and in JSON also what became of the runs that failed."""
+    from nnrs.experiments.findings import training_warnings
+    from nnrs.experiments.store import collect
+
     results = collect(out)
     for warning in training_warnings(results):
         note(warning)
     if json:
-        print_json([result.record for result in results])
-    else:
-        _report(results, plan.title, out)
+        without = [{"name": name, "error": error} for name, error in failed.items()]
+        print_json([*(result.record for result in results), *without])
+    elif results:
+        _report(results, title, out)
 
 
 def _list_runs(lines: "list[Json]", title: str, format: str) -> None:
@@ -101,10 +120,12 @@ def carry_out(
     ray: str | None,
     listed: str | None = None,
     remarks: Sequence[str] = (),
+    when_failed: Callable[[Mapping[str, str]], None] = lambda failed: None,
 ) -> None:
     """Run a plan with its progress on standard error; returns only where every run is done.
 
-    With a format for a list of the runs, that is all it does. Remarks are made once nothing is refused any more.
+    Where runs failed, `when_failed` hears which and why before this leaves with 2. With a format for a list of
+    the runs, that is all it does. Remarks are made once nothing is refused any more.
     """
     from nnrs.cli.interrupt import Interruptible
     from nnrs.errors import ConfigError
@@ -140,6 +161,8 @@ def carry_out(
                 watch=shown.show,
                 should_stop=interruption.asked,
             )
+    if outcome.failed and not outcome.remaining:
+        when_failed(outcome.failed)
     _explain(outcome, out, interruption.exit_code)
 
 
