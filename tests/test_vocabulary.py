@@ -11,7 +11,8 @@ from nnrs.errors import ConfigError, DataError
 from nnrs.synthetic import SyntheticLanguage
 from nnrs.vocabulary import EOS, UNK, Vocabulary, token_ids
 
-texts = st.lists(st.lists(st.sampled_from(["a", "b", "B", "c", "d", UNK, EOS]), max_size=6), min_size=1)
+tokens = st.sampled_from(["a", "b", "B", "c", "d", UNK, EOS])
+texts = st.lists(st.lists(tokens, max_size=6), min_size=1).filter(lambda lines: {*chain(*lines)} - {UNK, EOS})
 
 
 def corpus_of(*lines: str, test: str = "") -> Corpus:
@@ -35,6 +36,14 @@ def test_rare_words_count_as_unknown():
     assert Vocabulary.from_corpus(corpus, max_vocabulary=3) == Vocabulary((UNK, "a", EOS), (5, 4, 2))
 
 
+@pytest.mark.parametrize("line", ["<unk> <unk>", "<unk> <eos>", ""])
+def test_a_text_without_a_word_of_its_own_is_refused(line):
+    with pytest.raises(
+        DataError, match=r"^tiny: the training text has no word but <unk>: there is nothing to learn"
+    ):
+        Vocabulary.from_corpus(corpus_of(line, line))
+
+
 def test_eos_written_in_the_text_is_the_end_of_line_token():
     corpus = corpus_of("a <eos> b")
     vocabulary = Vocabulary.from_corpus(corpus)
@@ -47,7 +56,7 @@ def test_eos_written_in_the_text_is_the_end_of_line_token():
 def test_counts_are_the_frequencies_of_the_training_ids(lines, min_count, size):
     corpus = Corpus("tiny", {"train": lambda: iter(lines)})
     words = [count for word, count in Counter(chain(*lines)).items() if word not in (EOS, UNK)]
-    if words and max(words) < min_count:
+    if max(words) < min_count:
         with pytest.raises(
             ConfigError, match=f"no word of tiny occurs {min_count} times: the commonest has {max(words)}\\."
         ):

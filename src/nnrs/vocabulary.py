@@ -62,8 +62,13 @@ class Vocabulary:
             )
         counts = _count(corpus)
         special = Counter({EOS: counts.pop(EOS), UNK: counts.pop(UNK, 0)})
+        if not counts:
+            raise DataError(
+                f"{corpus.name}: the training text has no word but {UNK}: there is nothing to learn. Use a text "
+                "whose words are written out."
+            )
         kept = [item for item in _by_frequency(counts) if item[1] >= min_count]
-        if counts and not kept:
+        if not kept:
             raise ConfigError(
                 f"no word of {corpus.name} occurs {min_count:,} times: the commonest has {max(counts.values()):,}. "
                 "Lower --min-count."

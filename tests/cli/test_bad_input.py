@@ -15,6 +15,7 @@ BAD_TRAINING = {
     "wrong encoding": ("--data {files}/latin1.txt", "latin1.txt, line 7", "not UTF-8 at byte 127"),
     "no such text": ("--data {files}/absent.txt", "absent.txt", "no such file"),
     "misspelt corpus": ("--data synthetik", "synthetik", "Did you mean 'synthetic'?"),
+    "text of <unk>": ("--data {files}/unknown.txt", "unknown: the training text has no word but <unk>"),
     "less than a batch": ("--batch-size 4000", "too few for a batch of 4000 rows"),
     # vectors
     "too narrow a row": (
@@ -68,6 +69,7 @@ def files(tmp_path_factory, text):
     (folder / "unsplit").mkdir()
     shutil.copy(text, folder / "unsplit" / "train.txt")
     (folder / "empty.txt").touch()
+    (folder / "unknown.txt").write_text("<unk> <unk>\n" * 200)
     (folder / "two.txt").write_text("a b\n" * 200)
     lines = [b"nineteen bytes here"] * 30  # 20 with the line end, so that line 7 begins at byte 120
     lines[6] = b"coffee " + "é".encode("latin-1")
