@@ -274,7 +274,13 @@ def test_of_a_run_that_is_not_finished_it_is_said_that_it_is_not(nnrs, finished,
     done = nnrs("evaluate", run)
     assert done.returncode == 0
     assert done.stderr == f"{run} is not finished: its best model so far is measured\n"
-    assert "ppl" in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("ppl|split:test|streams:1|unfinished:3|data:")  # after three epochs
+    at_its_end = json.loads((finished / "summary.json").read_text())
+    signature = at_its_end["signature"].replace("|data:", "|unfinished:3|data:")
+    assert last == f"{signature} = {at_its_end['test_perplexity']:.2f}"  # it is the same model
+    both = nnrs("evaluate", run, shutil.copytree(finished, tmp_path / "whole"))
+    assert "the runs differ in unfinished: 3, none\n" in both.stderr
     for best in run.glob("best-*"):
         best.unlink()
     bare = nnrs("evaluate", run)  # as of a run that diverged in its first epoch

@@ -196,6 +196,19 @@ def test_teacher_forcing_has_no_neighbors_and_no_predictions(made, tmp_path):
     assert {*shown["neighbors"], *shown["predictions"]} == {None}
 
 
+def test_scores_from_before_a_run_s_end_are_not_in_its_result(copied):
+    summary = copied.summary()
+    (copied.path / "summary.json").unlink()
+    [early] = evaluate_run(copied.path, torch.device("cpu"))
+    assert f"{early.metric}|{early.signature}" in {score["signature"] for score in copied.scores()}
+    copied.write_summary(summary)  # the model that it ended with was its best at that time, too
+    [late] = evaluate_run(copied.path, torch.device("cpu"))
+    assert late.value == early.value
+    told = [score["signature"] for score in build_result(copied).scores if score["metric"] == "ppl"]
+    assert f"ppl|{late.signature}" in told
+    assert f"ppl|{early.signature}" not in told
+
+
 def test_an_unfinished_run_has_no_result(copied):
     (copied.path / "summary.json").unlink()
     with pytest.raises(RunError, match="is not finished"):

@@ -18,7 +18,7 @@ from nnrs.errors import RunError
 from nnrs.experiments.config import RunConfig, settings_of
 from nnrs.experiments.options import command_of
 from nnrs.experiments.plan import Cell
-from nnrs.experiments.subject import Request
+from nnrs.experiments.subject import UNFINISHED, Request
 from nnrs.files import explained, read_text
 from nnrs.grid_directory import GridDirectory
 from nnrs.metrics.score import signature_parts
@@ -169,7 +169,7 @@ def build_result(
             "all": _mean(seen, "effective_rate"),
         },
         "epochs": epochs,
-        "scores": [_without_model(score) for score in directory.scores()],
+        "scores": [_without_model(score) for score in directory.scores() if _is_final(score)],
         "samples": _samples(directory.records("generations", **({"model": model} if model else {}))),
         "trajectory": trajectory,
         "command": command_of(config),
@@ -347,6 +347,11 @@ def group_of(config: RunConfig, record: Json) -> str:
 
 def _mean(records: Sequence[Json], name: str) -> float:
     return fmean(record[name] for record in records)
+
+
+def _is_final(score: Json) -> bool:
+    """Whether a score was made at the run's end; the model may have been the best before that already."""
+    return UNFINISHED not in signature_parts(score["signature"])
 
 
 def _without_model(score: Json) -> Json:

@@ -29,6 +29,7 @@ from nnrs.seeding import check_seed
 from nnrs.vocabulary import EOS, PAD, UNK, Vocabulary, token_ids
 
 TEACHER_FORCED = "teacher-forced"  # the likeliest token at each gold step, the other way of predicting
+UNFINISHED = "unfinished"  # the part of a signature that scores of a run have which has not come to its end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +178,14 @@ class Subject:
         names = self.record["names"]
         on = [f"on:{self.other.name}"] if self.other else []
         run = self.config.signature(names["corpus"], names["vectors"])
-        return "|".join([*before, *on, f"split:{split}", *after, run])
+        return "|".join([*before, *on, f"split:{split}", *after, *self._so_far, run])
+
+    @cached_property
+    def _so_far(self) -> list[str]:
+        """Of a run that is not finished, how many epochs its best model is the best of."""
+        if self.directory.summary() is not None:
+            return []
+        return [f"{UNFINISHED}:{len(self.directory.records('metrics'))}"]
 
     def store(self, name: str, field: str, values: Collection[str], records: Iterable[Json]) -> bool:
         """Keep records of the present model in the run directory, in place of those whose `field` has these values.
