@@ -93,7 +93,7 @@ def test_a_text_is_read_once_and_none_that_no_run_needs_any_more(folder, monkeyp
     monkeypatch.setattr(Text, "read", staticmethod(counted))
     look_ahead(plan_on(folder, seeds="1-2"), folder / "out", [folder / "out"], "cpu")  # for records, too
     assert list(times.values()) == [1]
-    look_ahead(plan_on(folder), folder / "another", [], "cpu")
+    look_ahead(plan_on(folder, method="mle"), folder / "another", [], "cpu")
     (folder / "text.txt").unlink()
     look_ahead(plan_on(folder), folder / "out", [], "cpu")  # all is done
     assert list(times.values()) == [1]

@@ -19,11 +19,17 @@ from nnrs.errors import DataError
 
 CONTEXTS = 1_000  # the most frequent words serve as contexts, once on the left and once on the right
 SMOOTHING = 0.75  # lifts the rare contexts' share, which PMI otherwise rewards too much
+MIN_COUNT = 5  # times that a word with a vector occurs
 BLOCK = 4_096  # words whose row is held at a time: 32 MB
 
 
 def vectors_from_text(
-    ids: Int[Tensor, " tokens"], vocab_size: int, *, dim: int = 100, window: int = 2, min_count: int = 5
+    ids: Int[Tensor, " tokens"],
+    vocab_size: int,
+    *,
+    dim: int = 100,
+    window: int = 2,
+    min_count: int = MIN_COUNT,
 ) -> Embeddings:
     """Vectors of at most `dim` numbers from the words that stand within `window` places of each other.
 

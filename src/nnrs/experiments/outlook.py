@@ -6,6 +6,7 @@ from pathlib import Path
 from nnrs.corpus import is_built_in, open_corpus
 from nnrs.errors import DataError
 from nnrs.experiments.config import TRANSLATE, RunConfig
+from nnrs.experiments.enough_words import check_neighbors
 from nnrs.experiments.generations import WITHOUT_WINDOW, split_lack
 from nnrs.experiments.grid import Board, look_at
 from nnrs.experiments.held import check_held
@@ -25,7 +26,7 @@ def look_ahead(
 ) -> tuple[Board, Records]:
     """What is known of a plan's runs in a folder, and the records of those that were done elsewhere.
 
-    Refused before anything is trained where a file of a run to come is not there, its text too short or a package
+    Refused before anything is trained where a file of a run to come is not there, its text too small or a package
     missing that it is measured with; and where what is there is another run, or was made from another text. Runs that
     are trained `elsewhere` may have other devices, and other packages.
     """
@@ -35,6 +36,7 @@ def look_ahead(
         _check_sources(plan.request, left)
         _check_windows(plan.request, left)
     check_held(board, shelf)
+    check_neighbors(board.left, shelf)
     found = matching_records(plan, sources, device, shelf) if sources else {}
     if not elsewhere:
         choose_device(device)

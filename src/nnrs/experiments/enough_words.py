@@ -1,0 +1,64 @@
+"""Whether texts have words enough for the neighbors that runs ask for, told before any of them is trained."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from nnrs.corpus import Corpus, open_corpus
+from nnrs.embeddings.cooccurrence import MIN_COUNT
+from nnrs.errors import NnrsError
+from nnrs.experiments.config import TRANSLATE, DataConfig, VectorsConfig
+from nnrs.experiments.plan import Cell
+from nnrs.experiments.prepare import SPECIAL, Shelf, protected_ids, vectors_for
+from nnrs.experiments.text import Text
+from nnrs.neighbors.arguments import candidates_among
+from nnrs.neighbors.table import checked_k
+from nnrs.parallel import choose_languages, open_parallel
+from nnrs.policies.methods import METHODS
+
+MANY = 64  # words that are more than the usual k, round(log2 V), of any text
+
+
+def check_neighbors(cells: Iterable[Cell], shelf: Shelf) -> None:
+    """Refuse runs that ask for more neighbors than their words have.
+
+    A text is read no further than to words enough, a moment's work; only one that has few of them is read whole, and
+    with its vectors. A file that has vectors of few words is met by whoever makes the run.
+    """
+    for cell in cells:
+        policy = cell.config.policy
+        if METHODS[policy.method].rules and not policy.transition_whole:
+            try:
+                shelf.take(_check, cell.config.data, cell.config.vectors, policy.k, shelf)
+            except NnrsError as error:
+                raise type(error)(f"{cell.name}: {error}") from None
+
+
+def _check(data: DataConfig, vectors: VectorsConfig, k: int | None, shelf: Shelf) -> None:
+    if k == 0 or _has_more_words(data, vectors, MANY if k is None else k):
+        return
+    text = shelf.take(Text.read, data)
+    protected = protected_ids(vectors, text.vocabulary)
+    checked_k(k, candidates_among(shelf.take(vectors_for, vectors, text).vectors, protected))
+
+
+def _has_more_words(data: DataConfig, vectors: VectorsConfig, count: int) -> bool:
+    """Whether more words than so many are surely replaceable, as far as the text says."""
+    needed = count + len(SPECIAL) + len(vectors.protect)
+    if data.max_vocabulary is not None and data.max_vocabulary <= needed:
+        return False
+    often = max(data.min_count, MIN_COUNT if vectors.source == "corpus" else 1)
+    counts, found = Counter[str](), 0
+    for line in _corpus(data).lines("train"):
+        for word in line:
+            counts[word] += 1
+            found += counts[word] == often
+        if found > needed:
+            return True
+    return False
+
+
+def _corpus(data: DataConfig) -> Corpus:
+    """The text whose words are replaced: of a translation that which is translated into."""
+    if data.task != TRANSLATE:
+        return open_corpus(data.source)
+    return open_parallel(data.source, *choose_languages(data.source, data.from_language, data.to_language))[1]

@@ -1,0 +1,129 @@
+"""Runs that ask for more neighbors than words have are refused before anything is trained, at little cost."""
+
+from itertools import count
+
+import pytest
+import torch
+import typer
+
+from nnrs.cli.grid import carry_out
+from nnrs.corpus import SPLITS, Corpus
+from nnrs.errors import ConfigError, NnrsError
+from nnrs.experiments import enough_words
+from nnrs.experiments.enough_words import check_neighbors
+from nnrs.experiments.plan import Plan, expand
+from nnrs.experiments.prepare import Shelf, prepare
+from nnrs.experiments.subject import Request
+
+SETTINGS = {"units": 6, "layers": 1, "batch_size": 2, "bptt": 8, "epochs": 1}
+
+
+def write_words(path, number, times=30):
+    """A text in which so many words stand so many times, each time behind another; nine tenths are trained on."""
+    words = [f"w{index:03d}" for index in range(number)]
+    lines = [
+        " ".join(words[(index * step) % number] for index in range(number)) for step in range(1, times + 1)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def cells_on(text, **settings):
+    return expand({"data": str(text), "method": "nnrs", **SETTINGS, **settings})
+
+
+def refusal(cells):
+    try:
+        check_neighbors(cells, Shelf())
+    except NnrsError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("listed", [None, "json"], ids=["run", "dry run"])
+def test_too_few_words_are_told_before_anything_is_trained_or_written(tmp_path, listed):
+    (tmp_path / "text.txt").write_text("a b\n" * 200)
+    cells = tuple(cells_on(tmp_path / "text.txt", method=["mle", "nnrs"]))
+    plan = Plan(kind="grid", title="t", command="c", cells=cells, request=Request())
+    # a, b, <eos> and <unk> make log2 4 = 2
+    said = r"nnrs_seed-1: k=2, the usual for 4 words, asks .* only 2 words are replaceable\. Use at most k=1, or more"
+    with pytest.raises(ConfigError, match=said):
+        carry_out(plan, tmp_path / "out", jobs=1, device="cpu", ray=None, listed=listed)
+    assert not (tmp_path / "out").exists()
+    one = Plan(kind="grid", title="t", command="c", cells=cells[:1], request=Request())
+    with pytest.raises(typer.Exit):
+        carry_out(one, tmp_path / "out", jobs=1, device="cpu", ray=None, listed="json")
+
+
+@pytest.mark.parametrize("method", ["nnrs", "tprs", "ss-nnrs", "gsns", "shuffled"])
+def test_of_every_method_that_has_a_k(tmp_path, method):
+    (tmp_path / "text.txt").write_text("a b\n" * 200)
+    assert "only 2 words are replaceable" in refusal(cells_on(tmp_path / "text.txt", method=method))
+    for k in (0, 1):
+        assert refusal(cells_on(tmp_path / "text.txt", method=method, k=k)) is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"method": name} for name in ("mle", "ss", "unigram", "word-dropout")]
+    + [{"method": "tprs", "transition_whole": True}],
+    ids=lambda settings: settings["method"],
+)
+def test_of_no_method_that_has_none(tmp_path, settings):
+    (tmp_path / "text.txt").write_text("a b\n" * 200)
+    assert refusal(cells_on(tmp_path / "text.txt", **settings)) is None
+
+
+# Words of the text, settings, and whether words have neighbors enough.
+CASES = {
+    "few words": (2, {}, False),
+    "words enough": (9, {}, True),
+    "many words": (90, {}, True),
+    "as many as k": (9, {"k": 9}, False),
+    "one more than k": (9, {"k": 8}, True),
+    "as many as a large k": (90, {"k": 90}, False),
+    "one more than a large k": (90, {"k": 89}, True),
+    "a small vocabulary": (90, {"k": 20, "max_vocabulary": 22}, False),  # <eos> and <unk> are two of them
+    "a vocabulary of one more": (90, {"k": 20, "max_vocabulary": 23}, True),
+    "protected words": (9, {"k": 7, "protect": ["w001", "w002"]}, False),
+    "protected words, one less": (9, {"k": 6, "protect": ["w001", "w002"]}, True),
+    "rare words": (90, {"times": 4}, False),
+    "vectors of few words": (9, {"k": 5, "covered": 5}, False),
+    "vectors of one more": (9, {"k": 5, "covered": 6}, True),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_refused_is_what_could_not_be_made(case, tmp_path):
+    number, settings, enough = CASES[case]
+    settings = dict(settings)
+    text = write_words(tmp_path / "text.txt", number, settings.pop("times", 30))
+    if covered := settings.pop("covered", 0):
+        rows = (f"w{index:03d} {index % 3} {index % 2} 1" for index in range(covered))
+        (tmp_path / "vectors.txt").write_text("\n".join(rows) + "\n")
+        settings["vectors"] = str(tmp_path / "vectors.txt")
+    [cell] = cells_on(text, **settings)
+    if enough:
+        prepare(cell.config, torch.device("cpu"), Shelf())
+        assert refusal([cell]) is None
+        return
+    with pytest.raises(NnrsError) as caught:
+        prepare(cell.config, torch.device("cpu"), Shelf())
+    assert refusal([cell]) == f"{cell.name}: {caught.value}"
+
+
+def test_a_text_of_many_words_is_read_no_further_than_to_words_enough(tmp_path, monkeypatch):
+    text, lines = write_words(tmp_path / "text.txt", 90), count()
+
+    def read():
+        for _ in range(30):
+            next(lines)
+            yield [f"w{index:03d}" for index in range(90)]
+
+    endless = Corpus("endless", dict.fromkeys(SPLITS, read))
+    monkeypatch.setattr(enough_words, "open_corpus", lambda source: endless)
+    monkeypatch.setattr(enough_words.Text, "read", None)
+    check_neighbors(cells_on(text, method=["nnrs", "ss-nnrs"], seeds="1-9"), Shelf())
+    assert (
+        next(lines) == 5
+    )  # the fifth line has 90 words for the fifth time; and it is read once for all runs
