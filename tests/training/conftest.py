@@ -9,9 +9,7 @@ from nnrs.seeding import Random, Stream
 
 pytest.register_assert_rewrite("tests.training.fleet_cases")  # it says what differs
 
-collect_ignore_glob = (
-    [] if find_spec("triton") else ["test_fleet*.py", "test_kernels.py", "test_recurrence.py"]
-)
+collect_ignore_glob = [] if find_spec("triton") else ["test_fleet*.py", "*kernels.py", "test_recurrence.py"]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Compile every kernel for a GPU that is not there: `python -m tests.compiled_kernels 90` (the compute capability).
+"""Compile every kernel for a GPU that is not there: `python -m tests.training.compiled_kernels 90`, its capability.
 
 Fleets as wide as a medium model train and score a few tokens, and a curriculum chooses inputs; each launch compiles,
 with the types, sizes and alignments that it is given, and computes nothing. Prints the kernels by name, each with the
