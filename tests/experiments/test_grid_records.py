@@ -218,6 +218,16 @@ def test_of_records_that_fit_the_same_run_the_first_is_taken(there, here):
     assert 9.0 not in second
 
 
+def test_a_run_that_another_file_holds_measured_otherwise_is_found_in_the_file_that_fits(there, here):
+    first = next(iter(collect(there / "records.jsonl.gz"))).record
+    request = {**first["request"], "metrics": [*first["request"]["metrics"], "deciles"]}
+    otherwise = changed(there, here, request=request) / "records.jsonl.gz"
+    sources = [otherwise, there / "records.jsonl.gz"]
+    for order in (1, -1):
+        took = taken(sources[::order], plan_on(here), here / f"out{order}")
+        assert took == Takeover(taken=3, here=0)
+
+
 def test_a_folder_of_records_alone_serves_for_tables_and_pages(there, here):
     plan = plan_on(here)
     taken_from(there, plan, here / "out")

@@ -59,7 +59,8 @@ def matching_records(
     A record is that of a run where configuration, seed, text, vectors and request are the same; `auto` is what it
     stands for on the device. Where no record fits, an error says in what the nearest differs.
     """
-    records = [result.record for result in collect(*sources)]
+    # Each on its own: of one run in two of them, measured in two ways, `collect` would leave but one.
+    records = [result.record for source in sources for result in collect(source)]
     place = choose_device(device)
     runs = [_expected(cell, plan.request, place, shelf) for cell in plan.cells]
     found = _matching(runs, records, shelf)
