@@ -52,3 +52,17 @@ def test_a_column_is_headed_by_its_settings_name_whatever_that_holds():
     assert as_markdown([result("mle", 1, 9.0, 8.0), *results]).startswith(
         r"| mean ± half of the 95 % interval over seeds | better | mle | a\|b · 0a | a\|b · 0b |"
     )
+
+
+def test_many_settings_of_which_little_was_measured_stand_below_each_other():
+    results = [result(f"m{number}", 1, 9.0 + number, 20.0 + number) for number in range(9)]
+    tables = [
+        [[cell.strip() for cell in line.split("|")[1:-1]] for line in as_markdown(some).splitlines()]
+        for some in (results[:8], results)
+    ]  # a line of names and seven of what is told of each
+    assert tables[0][0][2:] == [f"m{number}" for number in range(8)]
+    assert [line[0] for line in tables[1][3:]] == [f"m{number}" for number in range(9)]
+    assert tables[1][0][1:] == [line[0] for line in tables[0][2:]]
+    assert tables[1][1] == ["---"] * 8
+    assert tables[1][2] == ["better", "", "", "", "", "lower", "lower", "lower"]
+    assert tables[1][4] == ["m1", "1", "0.125", "0.000", "0.100", "10.00", "21.00", "21.00"]

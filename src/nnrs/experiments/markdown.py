@@ -1,4 +1,4 @@
-"""Results as a Markdown table: a column for each setting, a row for each thing that was measured of it."""
+"""Results as a Markdown table: settings one way, what was measured of them the other, the longer side downwards."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def as_markdown(results: Sequence[Result]) -> str:
     """Means over the seeds, each with half the width of its 95% t interval, and which end is the better one."""
     groups = grouped(results)
     names = [name.replace("|", "\\|") for name in names_of(groups)]
-    lines = [["mean ± half of the 95 % interval over seeds", "better", *names], ["---"] * (len(groups) + 2)]
+    lines = [["mean ± half of the 95 % interval over seeds", "better", *names]]
     lines.append(["seeds", "", *(_listed(group.seeds) for group in groups)])
     for label, (kind, source) in RATES.items():
         lines.append([label, "", *(f"{group.rate(kind, source):.3f}" for group in groups)])
@@ -31,6 +31,9 @@ def as_markdown(results: Sequence[Result]) -> str:
         values = [list(group.scores.get(key, {}).values()) for group in groups]
         label = key.replace("|", " ")
         lines.append([label, family.better, *(_shown(each, family.digits) for each in values)])
+    if len(groups) > len(lines):
+        lines = [list(line) for line in zip(*lines, strict=True)]
+    lines.insert(1, ["---"] * len(lines[0]))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
