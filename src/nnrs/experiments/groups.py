@@ -8,6 +8,7 @@ from functools import cached_property
 from statistics import fmean, stdev
 
 from nnrs.experiments.config import leaves
+from nnrs.experiments.plan import is_bare
 from nnrs.experiments.score_keys import ScoreKeys, version_of
 from nnrs.experiments.store import Result
 from nnrs.run_directory import Json
@@ -132,7 +133,7 @@ def grouped(results: Iterable[Result]) -> list[Group]:
 
 
 def names_of(groups: Sequence[Group]) -> list[str]:
-    """What each is called: the labels in which they differ, numbers with what they count.
+    """What each is called: the labels in which they differ, bare values with their names.
 
     Texts and models are told wherever they differ. Those that are still called the same are told apart by their
     settings, and then by their fingerprints.
@@ -191,5 +192,5 @@ def varying_labels(groups: Sequence[Group]) -> list[str]:
 
 def _name(group: Group, varying: Sequence[str]) -> str:
     told = [(name, group.labels[name]) for name in varying if name in group.labels]
-    texts = [f"{name} {text}" if text[:1].isdecimal() else text for name, text in told]
+    texts = [f"{name} {text}" if is_bare(text) else text for name, text in told]
     return " · ".join(texts) or group.method

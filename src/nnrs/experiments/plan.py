@@ -203,14 +203,23 @@ def cells_of(
 
 
 def cell_name(labels: Mapping[str, str], seed: int) -> str:
-    """A folder name made of labels: a number with what it counts; a `row` of the paper without its method.
+    """A folder name made of labels: a bare value with its name; a `row` of the paper without its method.
 
     >>> cell_name({"method": "nnrs", "k": "5", "corpus": "my text"}, 3)
     'nnrs_k-5_my-text_seed-3'
     """
     said = {name: text for name, text in labels.items() if name != "method" or "row" not in labels}
-    shown = [f"{name}-{text}" if text[:1].isdecimal() else text for name, text in said.items()]
+    shown = [f"{name}-{text}" if is_bare(text) else text for name, text in said.items()]
     return "_".join([*(re.sub(r"[^\w.+-]+", "-", text).strip("-.") for text in shown), f"seed-{seed}"])
+
+
+def is_bare(value: str) -> bool:
+    """Whether a label's value says nothing without its name: a number, yes or no.
+
+    >>> is_bare("0:0.2"), is_bare("True"), is_bare("greedy")
+    (True, True, False)
+    """
+    return value[:1].isdecimal() or value in ("True", "False")
 
 
 def _flat(values: Mapping[str, Any]) -> Flat:
