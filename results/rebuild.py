@@ -44,7 +44,10 @@ STUDIES = (
     "synthetic-dose",
     "synthetic-k",
     "synthetic-rates",
+    "synthetic-readings",
     "synthetic-scarce",
+    "synthetic-targets",
+    "synthetic-temperature",
     "wikitext-2-contrasts",
     "wikitext-2-large",
 )
