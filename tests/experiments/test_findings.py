@@ -96,6 +96,14 @@ def test_five_seeds_can_only_make_it_probable_and_the_findings_say_so():
     )
 
 
+def test_two_seeds_cannot_tell_methods_apart_whatever_their_interval():
+    found = findings([*series("mle", 0.0, 2), *series("nnrs", -0.3, 2)])
+    assert found.contrasts[0].verdict == "too few seeds"
+    assert any(
+        said.startswith("Two seeds cannot tell nnrs from mle: test perplexity ") for said in found.sentences
+    )
+
+
 def test_no_difference_is_an_answer():
     found = findings([*series("mle", 0.0, 8), *series("nnrs", 0.0, 8)])
     assert found.contrasts[0].verdict == "no difference found"
@@ -151,7 +159,7 @@ def test_one_seed_decides_nothing_and_that_is_said_before_anything_else():
     other = policy("nnrs", Schedule("linear", 0.0, 0.2))
     ways = [*one, *series("nnrs", -0.2, 1, policy=other, labels={"schedule": "linear"})]
     found = findings([*series("mle", 0.0, 1), *ways])
-    assert found.contrasts[0].verdict == "no difference found"
+    assert found.contrasts[0].verdict == "too few seeds"
     assert found.contrasts[0].interval is None
     assert found.sentences[0].startswith("One seed decides nothing")
     assert found.sentences[1].startswith("nnrs was trained in 2 ways")

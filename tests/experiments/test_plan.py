@@ -123,6 +123,14 @@ def test_no_label_names_more_folders_than_tell_its_file_apart():
         ({"protect": "word"}, "config vectors.protect must be a list"),
         ({"seed": 1, "seeds": "1-2"}, "seed and seeds are two ways to say it"),
         (
+            {"learning_rate": [5, 10], "optimizer": {"learning_rate": 3}},
+            "learning_rate and learning_rate in [optimizer] are two ways to say it: leave one of them out.",
+        ),
+        (
+            {"training": {"epochs": 1}, "epochs": [1, 2]},
+            "epochs and epochs in [training] are two ways to say it",
+        ),
+        (
             {"seeds": []},
             'seeds must be a text such as "1-8" or "1,3,7", got []. Write one, or list numbers as seed',
         ),

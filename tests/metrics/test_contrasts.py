@@ -141,12 +141,15 @@ def test_the_verdict_follows_the_corrected_test_then_the_interval():
     eight = contrast("a", "b", "ppl", (by_seed(*steady), zero))
     five = contrast("a", "b", "ppl", (by_seed(*steady[:5]), zero))
     mixed = contrast("a", "b", "ppl", (by_seed(-0.1, 0.12, -0.08, 0.1, 0.02), zero))
+    two = contrast("a", "b", "ppl", (by_seed(-0.5, -0.51), zero))
     one = contrast("a", "b", "ppl", (by_seed(-0.5), zero))
-    assert [item.verdict for item in (eight, five, mixed, one)] == [
+    assert two.interval[1] < 0
+    assert [item.verdict for item in (eight, five, mixed, two, one)] == [
         "better",
         "probably better",
         "no difference found",
-        "no difference found",
+        "too few seeds",
+        "too few seeds",
     ]
     crowd = corrected([eight, *[mixed] * 6])  # 2/256 × 7 = .0547
     assert crowd[0].holm_p == pytest.approx(7 * 2 / 256)

@@ -8,7 +8,16 @@ from statistics import fmean
 from nnrs.experiments.groups import Group, grouped
 from nnrs.experiments.settings import Setting, settings_of_groups
 from nnrs.experiments.store import Result
-from nnrs.metrics.contrasts import ALPHA, Contrast, contrast, corrected, fewest_seeds, smallest_p
+from nnrs.metrics.contrasts import (
+    ALPHA,
+    NOTHING_FOUND,
+    TOO_FEW,
+    Contrast,
+    contrast,
+    corrected,
+    fewest_seeds,
+    smallest_p,
+)
 from nnrs.metrics.score import family_of
 from nnrs.run_directory import Json
 
@@ -125,12 +134,12 @@ def _sentence(item: Contrast, ours: Group, theirs: Group) -> str:
 
 
 def _judged(item: Contrast) -> str:
-    if item.verdict == "no difference found":
-        said = (
-            "one seed cannot tell {} from {}"
-            if len(item.seeds) == 1
-            else "no difference was found between {} and {}"
-        )
+    neither = {
+        TOO_FEW: f"{'one seed' if len(item.seeds) == 1 else 'two seeds'} cannot tell {{}} from {{}}",
+        NOTHING_FOUND: "no difference was found between {} and {}",
+    }
+    if item.verdict in neither:
+        said = neither[item.verdict]
         said = said if item.setting else said.capitalize()  # where it begins the sentence
         return said.format(item.ours, item.theirs)
     return f"{item.ours} is {item.verdict} than {item.theirs}"

@@ -234,12 +234,23 @@ def _flat(values: Mapping[str, Any]) -> Flat:
         if name == "seeds":
             flat["seed"] = _seeds(value)
         elif isinstance(value, Mapping) and name in sections:
-            flat |= dict(leaves(value, f"{name}."))
+            _add(flat, dict(leaves(value, f"{name}.")))
         elif name in SETTINGS or name in LAID_OVER:
-            flat[SETTINGS.get(name, name)] = value
+            _add(flat, {SETTINGS.get(name, name): value})
         else:
             raise ConfigError(f"grid setting {name} does not go here: it belongs at the top, once.")
     return flat
+
+
+def _add(flat: Flat, more: Flat) -> None:
+    """Take more settings in; one that is there already was said as an option and in a table."""
+    for name in more:
+        if name in flat:
+            table, setting = name.split(".", 1)
+            raise ConfigError(
+                f"{OPTIONS.get(name, name)} and {setting} in [{table}] are two ways to say it: leave one of them out."
+            )
+    flat |= more
 
 
 def _seeds(value: Any) -> list[int]:

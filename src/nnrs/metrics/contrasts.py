@@ -12,6 +12,7 @@ from nnrs.seeding import Random, Stream
 
 ALPHA = 0.05  # how often a family of tests may reject without an effect
 FEWEST = 3  # seeds whose interval is worth a word
+TOO_FEW, NOTHING_FOUND = "too few seeds", "no difference found"  # verdicts
 EXACT = 40  # pairs whose sign patterns are all counted
 SAMPLED = 100_000  # sign patterns that stand for all of them where there are more pairs
 
@@ -60,14 +61,16 @@ class Contrast:
     def verdict(self) -> str:
         """`better` or `worse` where the corrected test says so, `probably` where the interval does, else neither.
 
-        The interval of two seeds says nothing that deserves the word: a chance of theirs makes it narrow.
+        Of one or two seeds nothing is said, whatever their interval: a chance of theirs makes it narrow.
         """
         improved = (self.mean < 0) == (self.better == "lower")
         word = "better" if improved else "worse"
         if self.holm_p < ALPHA:
             return word
-        ends = self.interval if len(self.seeds) >= FEWEST else None
-        return f"probably {word}" if ends and not ends[0] <= 0.0 <= ends[1] else "no difference found"
+        if len(self.seeds) < FEWEST:
+            return TOO_FEW
+        ends = self.interval
+        return f"probably {word}" if ends and not ends[0] <= 0.0 <= ends[1] else NOTHING_FOUND
 
 
 def contrast(
