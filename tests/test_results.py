@@ -41,8 +41,8 @@ def test_the_tables_in_a_document_are_those_of_the_records(rebuild, tables, docu
     assert set(named) <= set(tables)
     assert len(marks) == 2 * len(named)  # each has its end
     assert rebuild.filled(written, tables) == written
-    if named:
-        assert rebuild.filled(re.sub(r"\d", "7", written), tables) != written
+    emptied = re.sub(r"(<!-- (?!end)[^>]+ -->\n).*?(<!-- end -->)", r"\1\2", written, flags=re.DOTALL)
+    assert rebuild.filled(emptied, tables) == written
 
 
 def test_each_study_has_its_table_in_one_document(rebuild):

@@ -195,6 +195,26 @@ def test_a_run_whose_model_is_lost_is_told_by_its_result_and_counts_as_done(nnrs
     )
 
 
+def test_a_grid_that_is_done_stays_so_where_every_model_is_damaged(nnrs, copied):
+    file, out = copied
+    first, second = (
+        max((out / "runs" / f"ss-nnrs_seed-{seed}").glob("best-*.safetensors")) for seed in (1, 2)
+    )
+    whole = bytearray(first.read_bytes())
+    whole[-1] ^= 1
+    first.write_bytes(whole)
+    second.write_bytes(second.read_bytes()[:9])
+    (out / "explorer.json").unlink()
+    done = nnrs("grid", file, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "ss-nnrs" in done.stdout
+    assert not (out / "explorer.json").exists()
+    (out / "runs" / NAMES[0] / "summary.json").write_text("{")
+    told = nnrs("grid", file, "--out", out)
+    assert told.returncode == 2
+    assert "summary.json" in told.stderr
+
+
 def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go_on(nnrs, text, tmp_path):
     more = '[[runs]]\nlearning_rate = 5\n[[runs]]\nmethod = "mle"\nlearning_rate = 1e30\nclip = 1e30\n'
     bad = '[[runs]]\nmethod = "nnrs"\nprotect = ["nowhere"]\n'
@@ -221,6 +241,9 @@ def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go
     sound, *failed = json.loads(again.stdout)
     assert sound == json.loads((tmp_path / "out" / "runs" / sound["name"] / "result.json").read_text())
     assert [f"error: {item['name']}: {item['error']}" for item in failed] == told
+    file.write_text(body.replace('"mle"', '"nnrs"') + bad.replace('method = "nnrs"\n', ""))
+    none = nnrs("grid", file, "--out", tmp_path / "none", "--jobs", 1)
+    assert (none.returncode, none.stdout) == (2, "")
     file.write_text(body + more)
     apart = nnrs("grid", file, "--out", tmp_path / "apart", "--jobs", 1)
     assert apart.stderr.splitlines()[-1] == "1 runs are done, 1 failed. 1 of them diverged, and would again."

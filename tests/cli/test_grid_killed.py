@@ -89,6 +89,13 @@ def test_workers_end_when_their_parent_is_killed(begin_grid, long_text, tmp_path
     wait_for(lambda: not any(is_alive(worker) for worker in workers))
 
 
+def test_a_batch_system_that_ends_a_grid_is_answered_with_its_signal(begin_grid, long_text, tmp_path):
+    process = begin_grid(write_grid(tmp_path / "grid.toml", long_text, epochs=500), tmp_path / "out")
+    wait_for(lambda: list((tmp_path / "out").glob("runs/*/metrics.jsonl")))
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait().returncode == 128 + signal.SIGTERM
+
+
 def test_a_worker_that_dies_is_replaced_and_recorded_and_given_up_after_three_times(
     begin_grid, long_text, tmp_path
 ):

@@ -9,6 +9,7 @@ from html import unescape
 from tests.report.factory import make_results, write_results
 
 from nnrs.experiments.findings import NOTHING_YET
+from nnrs.experiments.missing import missing_runs
 from nnrs.experiments.plan import Plan, expand
 from nnrs.experiments.subject import Request
 from nnrs.grid_directory import GridDirectory
@@ -153,6 +154,14 @@ def test_runs_of_a_plan_that_are_missing_are_told_beside_the_results_and_on_the_
     assert lead[0].startswith(f"<li>{of_seed.strip()}</li><li>One seed decides nothing: ")
     assert "--seeds" not in lead[0]
     assert lead[1] == f"<li>{of_method.strip()}</li><li>{NOTHING_YET}</li>"
+
+
+def test_a_run_that_was_begun_is_not_finished_nor_one_whose_process_died_before_its_folder_was_made(tmp_path):
+    begun, lost = (folder_of(tmp_path / name, "mle_seed-1", "mle_seed-2") for name in ("begun", "lost"))
+    (begun / "runs" / "ss_seed-1").mkdir()
+    GridDirectory(lost).add_failure({"name": "ss_seed-1", "kind": "lost", "error": "killed", "try": 1})
+    for folder in (begun, lost):
+        assert "missing: ss_seed-1 (not finished), ss_seed-2 (diverged)." in missing_runs([folder])[0]
 
 
 def test_a_damaged_record_is_named_by_its_line_for_a_table_and_a_page(nnrs_each, tmp_path):

@@ -90,6 +90,10 @@ CASES = {
     "rare words": (90, {"times": 4}, False),
     "vectors of few words": (9, {"k": 5, "covered": 5}, False),
     "vectors of one more": (9, {"k": 5, "covered": 6}, True),
+    "many protected words": (90, {"k": 84, "protect": [f"w{n:03d}" for n in range(6)]}, False),
+    "many protected words, one less": (90, {"k": 83, "protect": [f"w{n:03d}" for n in range(6)]}, True),
+    "words rarer than asked for": (90, {"times": 9, "min_count": 20}, False),
+    "few frequent words": (9, {"rare": 2000}, False),  # log2 of two thousand is 11
 }
 
 
@@ -98,6 +102,8 @@ def test_what_is_refused_is_what_could_not_be_made(case, tmp_path):
     number, settings, enough = CASES[case]
     settings = dict(settings)
     text = write_words(tmp_path / "text.txt", number, settings.pop("times", 30))
+    rare = "".join(f"r{index:04d}\n" for index in range(settings.pop("rare", 0)))
+    text.write_text(rare + text.read_text())
     if covered := settings.pop("covered", 0):
         rows = (f"w{index:03d} {index % 3} {index % 2} 1" for index in range(covered))
         (tmp_path / "vectors.txt").write_text("\n".join(rows) + "\n")
@@ -110,6 +116,19 @@ def test_what_is_refused_is_what_could_not_be_made(case, tmp_path):
     with pytest.raises(NnrsError) as caught:
         prepare(cell.config, torch.device("cpu"), Shelf())
     assert refusal([cell]) == f"{cell.name}: {caught.value}"
+
+
+@pytest.mark.parametrize(("source", "target", "enough"), [(2, 30, True), (30, 2, False)])
+def test_of_a_translation_it_is_the_words_translated_into_that_count(tmp_path, source, target, enough):
+    for split in SPLITS:
+        write_words(tmp_path / f"{split}.de", source)
+        write_words(tmp_path / f"{split}.en", target)
+    settings = {**SETTINGS, "task": "translate", "batch_size": 8, "k": 4}
+    del settings["bptt"]
+    [cell] = expand({"data": str(tmp_path), "method": "nnrs", **settings})
+    if enough:
+        prepare(cell.config, torch.device("cpu"), Shelf())
+    assert (refusal([cell]) is None) == enough
 
 
 def test_a_text_of_many_words_is_read_no_further_than_to_words_enough(tmp_path, monkeypatch):

@@ -321,3 +321,44 @@ def test_a_translations_trajectory_stands_beside_its_source_and_a_run_without_on
         assert opened.page.locator("#explore-curriculum").is_hidden()  # whose predictions had no source
         assert opened.errors == []
         opened.page.close()
+
+
+def opened_after(chromium, html, script):
+    """The page, opened after a script of ours has run in it."""
+    page = chromium.new_page()
+    page.add_init_script(script)
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(html.as_uri(), wait_until="load")
+    return page, errors
+
+
+def test_what_draws_the_plots_is_there_when_the_page_has_loaded(chromium, html):
+    heard = "addEventListener('load', () => { window.drawsAtLoad = typeof window.vegaEmbed; })"
+    page, errors = opened_after(chromium, html, heard)
+    assert page.evaluate("window.drawsAtLoad") == "function"
+    assert page.locator("iframe").count() == 0
+    assert errors == []
+    page.close()
+
+
+def test_a_browser_that_cannot_unpack_the_plots_says_so_in_their_place(chromium, html):
+    page, errors = opened_after(chromium, html, "delete window.DecompressionStream")
+    page.locator("#figure-learning").scroll_into_view_if_needed()
+    page.get_by_text(
+        "This browser cannot unpack the plots: open the page in one of 2023 or later."
+    ).first.wait_for()
+    page.click("#figure-learning .tools button:nth-child(1)")
+    assert "perplexity" in page.inner_text("#table")
+    assert errors == []
+    page.close()
+
+
+def test_a_plot_can_be_downloaded_before_it_was_seen(chromium, html):
+    page, errors = opened_after(
+        chromium, html, "window.IntersectionObserver = class { observe() {} unobserve() {} };"
+    )
+    assert page.locator(".plot svg").count() == 0
+    assert "<svg" in saved(page, "#figure-learning .tools button:nth-child(1)")
+    assert errors == []
+    page.close()

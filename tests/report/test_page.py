@@ -45,6 +45,12 @@ def test_the_facts_say_what_was_run(results):
     assert "12 runs · 4 settings × 3 seeds · ptb · lstm-2x200 · 12 epochs" in page
 
 
+def test_a_page_of_few_results_is_small(results):
+    assert (
+        len(build_page(results, title="Results")) < 600_000
+    )  # bytes; what draws the plots has 900,000 unpacked
+
+
 def test_the_same_results_give_the_same_page(results):
     first, second = (build_page(results, title="Results", explorer=make_explorer()) for _ in range(2))
     assert first == second

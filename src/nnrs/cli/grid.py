@@ -13,8 +13,8 @@ from nnrs.cli.output import DeviceOption, JsonOption, duration, note, print_json
 
 if TYPE_CHECKING:
     from nnrs.experiments.grid import GridOutcome, Progress
-    from nnrs.experiments.outlook import Records
     from nnrs.experiments.plan import Plan
+    from nnrs.experiments.records import Records
     from nnrs.experiments.store import Result
     from nnrs.run_directory import Json
 

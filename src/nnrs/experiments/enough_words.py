@@ -24,17 +24,20 @@ def check_neighbors(cells: Iterable[Cell], shelf: Shelf) -> None:
     A text is read no further than to words enough, a moment's work; only one that has few of them is read whole, and
     with its vectors. A file that has vectors of few words is met by whoever makes the run.
     """
+    checked = set()
     for cell in cells:
-        policy = cell.config.policy
-        if METHODS[policy.method].rules and not policy.transition_whole:
-            try:
-                shelf.take(_check, cell.config.data, cell.config.vectors, policy.k, shelf)
-            except NnrsError as error:
-                raise type(error)(f"{cell.name}: {error}") from None
+        policy, asked = cell.config.policy, (cell.config.data, cell.config.vectors, cell.config.policy.k)
+        if asked in checked or policy.transition_whole or not METHODS[policy.method].rules:
+            continue
+        checked.add(asked)
+        try:
+            _check(*asked, shelf)
+        except NnrsError as error:
+            raise type(error)(f"{cell.name}: {error}") from None
 
 
 def _check(data: DataConfig, vectors: VectorsConfig, k: int | None, shelf: Shelf) -> None:
-    if k == 0 or _has_more_words(data, vectors, MANY if k is None else k):
+    if _has_more_words(data, vectors, MANY if k is None else k):
         return
     text = shelf.take(Text.read, data)
     protected = protected_ids(vectors, text.vocabulary)

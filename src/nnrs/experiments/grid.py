@@ -15,19 +15,18 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from nnrs.errors import RunError
+from nnrs.errors import NnrsError, RunError
 from nnrs.experiments.explorer import FORMAT as EXPLORER_FORMAT
 from nnrs.experiments.explorer import make_explorer
 from nnrs.experiments.plan import Cell, Plan
 from nnrs.experiments.prepare import choose_device
 from nnrs.experiments.processes import Workers
-from nnrs.experiments.store import present_model
 from nnrs.experiments.subject import Request
 from nnrs.experiments.work import News, is_done
 from nnrs.files import read_json
 from nnrs.grid_directory import GridDirectory
 from nnrs.policies.methods import METHODS
-from nnrs.run_directory import RunDirectory
+from nnrs.run_directory import Json, RunDirectory
 
 EXPLORED = ("ss-nnrs", "nnrs")  # the methods whose neighbors the page shows, if it can choose
 TICK = 0.2  # seconds between two looks at the folder
@@ -129,13 +128,19 @@ def ensure_explorer(grid: GridDirectory, plan: Plan) -> None:
         cell for cell in plan.cells if METHODS[cell.config.policy.method].rules
     ]  # the others have no table
     for cell in sorted(near, key=lambda cell: _rank(cell.config.policy.method)):
-        path = grid.run_path(cell.name)
-        directory = RunDirectory(path)
-        here = present_model(directory) and directory.parameters()  # and not its record alone
-        explorer = make_explorer(path) if here and is_done(path, plan.request) else None
+        explorer = _explorer_of(grid.run_path(cell.name), plan.request)
         if explorer:
             grid.write_explorer(explorer)
             return
+
+
+def _explorer_of(path: Path, request: Request) -> Json | None:
+    """What the explorers show of a run; None where it is not done, or its model is elsewhere, lost or damaged."""
+    try:
+        here = RunDirectory(path).parameters() is not None  # and not its record alone
+        return make_explorer(path) if here and is_done(path, request) else None
+    except NnrsError:
+        return None
 
 
 def _rank(method: str) -> int:

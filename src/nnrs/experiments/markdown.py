@@ -1,4 +1,4 @@
-"""Results as a Markdown table: settings one way, what was measured of them the other, the longer side downwards."""
+"""Results as a Markdown table: settings across, or downwards where they outnumber what is told of each."""
 
 from collections.abc import Sequence
 

@@ -7,7 +7,7 @@ from nnrs.experiments.plan import several
 from nnrs.experiments.store import has_result
 from nnrs.grid_directory import GridDirectory
 
-TOLD = {"diverged": " (diverged)", "error": " (failed)"}
+TOLD = {"diverged": " (diverged)", "error": " (failed)", "lost": " (not finished)"}
 
 
 def missing_runs(sources: Sequence[Path]) -> list[str]:
@@ -30,6 +30,6 @@ def _missing_of(grid: GridDirectory) -> str | None:
 
 def _known(grid: GridDirectory, name: str, failure: str | None) -> str:
     """What became of a run; one whose process died (lost) did not fail by itself: it goes on where it stood."""
-    if failure in TOLD:
+    if failure:
         return TOLD[failure]
     return " (not finished)" if grid.run_path(name).exists() else ""

@@ -1,6 +1,6 @@
 """What a plan would run in a folder, and what of it is there: a look that changes nothing."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nnrs.corpus import is_built_in, open_corpus
@@ -12,12 +12,11 @@ from nnrs.experiments.grid import Board, look_at
 from nnrs.experiments.held import check_held
 from nnrs.experiments.plan import Cell, Plan
 from nnrs.experiments.prepare import Shelf, choose_device
-from nnrs.experiments.records import matching_records
+from nnrs.experiments.records import Records, matching_records
 from nnrs.experiments.scoring import OF_WINDOWS, missing_package
 from nnrs.experiments.subject import Request
 from nnrs.run_directory import Json
 
-Records = Mapping[RunConfig, Json]  # by the configurations that the plan has
 TO_RUN = ("begun", "diverged", "new")  # the states of what is to be trained or measured yet
 
 
@@ -36,10 +35,10 @@ def look_ahead(
         _check_sources(plan.request, left)
         _check_windows(plan.request, left)
     check_held(board, shelf)
-    check_neighbors(board.left, shelf)
     found = matching_records(plan, sources, device, shelf) if sources else {}
     if not elsewhere:
         choose_device(device)
+        check_neighbors(board.left, shelf)
         _check_packages(board, found)
     return board, found
 

@@ -20,6 +20,7 @@ from nnrs.grid_directory import GridDirectory
 from nnrs.neighbors.cache import fingerprint_of
 from nnrs.run_directory import Json, RunDirectory, folder_at_once
 
+Records = Mapping[RunConfig, Json]  # by the configurations that a plan has
 Facts = frozenset[tuple[str, str]]  # what a run is, by name; values as JSON
 
 
@@ -41,7 +42,7 @@ class Expected:
     facts: Facts
 
 
-def take_over(plan: Plan, out: Path | str, found: Mapping[RunConfig, Json]) -> Takeover:
+def take_over(plan: Plan, out: Path | str, found: Records) -> Takeover:
     """Put the records of a plan's runs into its folder, under the plan's names and labels: those runs are done.
 
     What the folder has is left alone.
@@ -51,9 +52,7 @@ def take_over(plan: Plan, out: Path | str, found: Mapping[RunConfig, Json]) -> T
     return Takeover(taken=put.count(True), here=put.count(False))
 
 
-def matching_records(
-    plan: Plan, sources: Sequence[Path | str], device: str, shelf: Shelf
-) -> dict[RunConfig, Json]:
+def matching_records(plan: Plan, sources: Sequence[Path | str], device: str, shelf: Shelf) -> Records:
     """The records of a plan's runs, by the configurations that the plan has.
 
     A record is that of a run where configuration, seed, text, vectors and request are the same; `auto` is what it
@@ -85,7 +84,7 @@ def _facts(record: Json) -> Facts:
     return frozenset(facts({**config, "data": data, **text}).items())
 
 
-def _matching(runs: Sequence[Expected], records: Sequence[Json], shelf: Shelf) -> dict[RunConfig, Json]:
+def _matching(runs: Sequence[Expected], records: Sequence[Json], shelf: Shelf) -> Records:
     """The records that are those of a plan's runs, by the configurations that the plan has."""
     known = {_facts(record): record for record in reversed(records)}  # of equal ones, the first
     return {

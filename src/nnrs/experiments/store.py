@@ -253,7 +253,8 @@ def _present(directory: RunDirectory) -> Json | None:
 
 
 def present_model(directory: RunDirectory) -> str | None:
-    """The fingerprint of the model as it is now; None where that is elsewhere, lost or damaged."""
+    """The fingerprint of the model as it is now; None where that is elsewhere or lost."""
+    directory.summary()  # a damaged one is told
     try:
         return directory.best_fingerprint()
     except RunError:

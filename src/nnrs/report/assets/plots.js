@@ -37,31 +37,52 @@ function completed(figure, rows, width) {
   return spec;
 }
 
-// Vega-Embed, which travels compressed: unpacked once, while the page is put together.
+// Vega-Embed, which travels compressed: unpacked once, while the page is put together. An open document within the page
+// keeps it from being loaded before that: a program that prints it would find no plots.
 async function unpackedVega() {
-  const packed = Uint8Array.from(atob($("#vega").textContent), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  document.head.append(make("script", {}, await new Response(stream).text()));
-  return window.vegaEmbed;
+  const open = document.body.appendChild(make("iframe", { hidden: true }));
+  open.contentDocument.open();
+  try {
+    const packed = Uint8Array.from(atob($("#vega").textContent), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+    document.head.append(make("script", {}, await new Response(stream).text()));
+    return window.vegaEmbed;
+  } catch {
+    return null;
+  } finally {
+    open.contentDocument.close();
+    open.remove();
+  }
 }
 const vega = unpackedVega();
 
 class Plot {
   constructor(figure, place, makeRows) {
-    Object.assign(this, { figure, place, makeRows, view: null, stale: true });
+    Object.assign(this, { figure, place, makeRows, view: null, stale: true, drawing: null });
     plots.push(this);
     waiting.observe(place);
   }
 
-  async draw() {
-    if (!this.stale) return;
-    this.stale = false;
+  // Where it is up to date, the promise of the drawing that made it so.
+  draw() {
+    if (this.stale) {
+      this.stale = false;
+      this.drawing = this.drawAnew();
+    }
+    return this.drawing;
+  }
+
+  async drawAnew() {
     const every = this.makeRows(), width = this.place.clientWidth, box = this.place.closest("figure");
     const rows = this.figure.without ? compared(every) : every;
     box.hidden = every.length === 0;
     box.classList.toggle("empty", rows.length === 0);
     if (!rows.length) return;
     const vegaEmbed = await vega;
+    if (!vegaEmbed) {
+      this.place.textContent = "This browser cannot unpack the plots: open the page in one of 2023 or later.";
+      return;
+    }
     const made = await vegaEmbed(this.place, completed(this.figure, rows, width), {
       renderer: "svg", actions: false, config: theme(), tooltip: { offsetX: 14, offsetY: 14 },
     });
@@ -87,7 +108,10 @@ function frame(figure, makeRows) {
   const plot = new Plot(figure, place, makeRows);
   const tools = make("div", { className: "tools" },
     make("button", { type: "button", "aria-label": `Download ${figure.title} as SVG`,
-      onclick: async () => download(`${figure.id}.svg`, "image/svg+xml", await plot.view.toSVG()) }, "SVG"),
+      onclick: async () => {
+        await plot.draw();
+        if (plot.view) download(`${figure.id}.svg`, "image/svg+xml", await plot.view.toSVG());
+      } }, "SVG"),
     make("button", { type: "button", "aria-label": `Download ${figure.title} as CSV`,
       onclick: () => download(`${figure.id}.csv`, "text/csv", csv(plot.makeRows())) }, "CSV"));
   return make("figure", { id: `figure-${figure.id}` },
