@@ -63,9 +63,8 @@ def unbroken(nnrs, long_text, tmp_path_factory):
 def test_ctrl_c_saves_and_stops_and_the_next_start_ends_as_an_unbroken_grid(begin_grid, unbroken, tmp_path):
     file, whole = unbroken
     process = begin_grid(file, tmp_path / "out")
-    wait_for(
-        lambda: len(list((tmp_path / "out").glob("runs/*/metrics.jsonl"))) == 2
-    )  # both in their second epoch
+    # One of the two in the second and last epoch: until both are, one may have ended.
+    wait_for(lambda: list((tmp_path / "out").glob("runs/*/metrics.jsonl")))
     workers = children(process)
     os.kill(process.pid, signal.SIGINT)
     stopped = process.wait()
