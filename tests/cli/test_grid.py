@@ -240,6 +240,7 @@ def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go
     assert len(failures_of(tmp_path / "out")) == 4
     sound, *failed = json.loads(again.stdout)
     assert sound == json.loads((tmp_path / "out" / "runs" / sound["name"] / "result.json").read_text())
+    assert sound["command"].endswith(" --out mle_learning_rate-5_seed-1")
     assert [f"error: {item['name']}: {item['error']}" for item in failed] == told
     file.write_text(body.replace('"mle"', '"nnrs"') + bad.replace('method = "nnrs"\n', ""))
     none = nnrs("grid", file, "--out", tmp_path / "none", "--jobs", 1)

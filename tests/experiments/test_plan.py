@@ -403,6 +403,13 @@ def test_the_command_of_a_run_makes_the_same_run(options):
     assert configure(given) == config
 
 
+@pytest.mark.parametrize("name", ["", "my run", "seed-2", "nnrs_k-5_seed-12"])
+def test_the_command_of_a_run_puts_it_where_its_cell_was_and_any_other_by_its_method_and_seed(name):
+    config = configure({"data": "ptb", "method": "nnrs", "k": 5, "seed": 2})
+    assert command_of(config, "nnrs_k-5_seed-2").endswith(" --out nnrs_k-5_seed-2")
+    assert command_of(config, name).endswith(" --out nnrs_seed-2")
+
+
 def test_the_command_of_a_run_names_no_folder_of_this_machine_and_no_option_too_many():
     assert command_of(configure({"data": "/texts/ptb", "method": "nnrs", "seed": 2})) == (
         "nnrs train --data ptb --method nnrs --seed 2 --out nnrs_seed-2"

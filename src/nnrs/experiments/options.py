@@ -81,16 +81,18 @@ def lay_over(values: dict[str, Any], given: dict[str, Any]) -> RunConfig:
     return config
 
 
-def command_of(config: RunConfig) -> str:
+def command_of(config: RunConfig, name: str = "") -> str:
     """The `nnrs train` command that repeats a run: every option that is needed, and files by their last names.
 
+    It is put where one of its name among others was, a cell of a grid; else its method and its seed make its name.
     Settings that no option sets are those of its config.json.
 
     >>> command_of(configure({"data": "sotu", "method": "nnrs", "preset": "tiny", "seed": 3}))
     'nnrs train --method nnrs --preset tiny --seed 3 --out nnrs_seed-3'
     """
     given = _spelled_out(config)
-    out = ["--out", f"{config.policy.method}_seed-{config.seed}"]
+    seed = f"_seed-{config.seed}"
+    out = ["--out", name if name.endswith(seed) else config.policy.method + seed]
     if not _makes(given, config):
         return shlex.join(["nnrs", "train", "--config", "config.json", *out])
     for option in [name for name in given if name != "preset"] + ["preset"]:

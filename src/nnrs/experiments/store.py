@@ -172,7 +172,7 @@ def build_result(
         "scores": [_without_model(score) for score in directory.scores() if _is_final(score)],
         "samples": _samples(directory.records("generations", **({"model": model} if model else {}))),
         "trajectory": trajectory,
-        "command": command_of(config),
+        "command": command_of(config, directory.path.name),
         "model": model,
         "request": shown_request(request) if request else None,
         "timing": {
