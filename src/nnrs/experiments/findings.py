@@ -127,9 +127,9 @@ def shown_p(p: float) -> str:
 
 
 def _sentence(item: Contrast, ours: Group, theirs: Group) -> str:
-    nats = [[group.nats("test")[seed] for seed in item.seeds] for group in (ours, theirs)]
-    means = [math.exp(fmean(values)) for values in nats]  # geometric, so that the percentage is theirs
-    measured = f"test perplexity {means[0]:.2f} against {means[1]:.2f}, {_measured(item)}"
+    # Means as tables have them. The percentage is that of the pairs, which two such means need not differ by.
+    means = [fmean(math.exp(group.nats("test")[seed]) for seed in item.seeds) for group in (ours, theirs)]
+    measured = f"test perplexity {means[0]:.2f} against {means[1]:.2f}, seed by seed {_measured(item)}"
     return f"{_on(item.setting)}{_judged(item)}: {measured}."
 
 
