@@ -1,7 +1,6 @@
 """`nnrs evaluate`: how well a trained model predicts text, and how good the text is that it makes."""
 
 import os
-import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from nnrs.run_directory import RunDirectory
 
 DRAWN = ("sentences", "prefix", "length", "seed")  # which text a run makes
-FEW = 3  # metrics that a remark names; of more it gives the number
+FEW = 3  # metrics that a remark names, scores that are printed with their signatures
 
 
 def evaluate(
@@ -183,8 +182,7 @@ def _of_files(
 def _print(scores: "list[tuple[str, Score]]", json: bool) -> None:
     """A table of scores with their intervals and signatures below it, or JSON: one as it is, several as a list.
 
-    Runs that differ in their seed alone have their means as well. Of several runs a terminal has the table alone:
-    the signatures, a line or two each, would push it out of sight.
+    Runs that differ in their seed alone have their means as well.
     """
     from nnrs.metrics.score import over_seeds
 
@@ -196,11 +194,21 @@ def _print(scores: "list[tuple[str, Score]]", json: bool) -> None:
         print_json(records[0] if len(records) == 1 else [*records, *(mean.as_dict() for mean in means)])
         return
     _print_table(scores, means, several_runs)
-    if several_runs and sys.stdout.isatty():
-        note("signatures: in scores.jsonl of each run, or with --json")
+    _print_signatures(scores, means)
+
+
+def _print_signatures(scores: "list[tuple[str, Score]]", means: "list[SeedMean]") -> None:
+    """A line for each score where they are few. Of many that would bury the table: what all have in common."""
+    from nnrs.metrics.score import common_signature
+
+    made = [*(score for _, score in scores), *means]
+    if len(made) <= FEW:
+        for one in made:
+            typer.echo(str(one))
         return
-    for made in (*(score for _, score in scores), *means):
-        typer.echo(str(made))
+    typer.echo(f"signatures have in common: {common_signature([score for _, score in scores])}")
+    kept = any(run for run, _ in scores)  # of the text of another program nothing is
+    note(f"whole signatures: {'in scores.jsonl of each run, or ' if kept else ''}with --json")
 
 
 def _print_table(scores: "list[tuple[str, Score]]", means: "list[SeedMean]", several_runs: bool) -> None:

@@ -117,6 +117,18 @@ class Score:
         return {**values, **more, **({"curve": self.curve} if self.curve else {})}
 
 
+def common_signature(scores: Sequence[Score]) -> str:
+    """What the signatures of scores have in common, in the order of the first.
+
+    >>> common_signature([Score("ppl", 9.0, "n:5|split:test|v:1"), Score("bleu4", 8.0, "split:test|v:1")])
+    'split:test|v:1'
+    """
+    every = [score.parts.items() for score in scores]
+    return "|".join(
+        f"{name}:{value}" for name, value in every[0] if all((name, value) in one for one in every)
+    )
+
+
 def differences(scores: Sequence[Score]) -> dict[str, list[str]]:
     """In which parts the signatures of scores differ, method and seed apart, and what stands there.
 
