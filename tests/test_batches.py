@@ -104,7 +104,7 @@ def test_there_is_no_window_beyond_the_last():
 
 @pytest.mark.parametrize(("pad", "needed"), [(False, 40), (True, 20)])
 def test_a_text_smaller_than_one_batch_is_refused_by_its_numbers(pad, needed):
-    message = f"{needed - 1} tokens are too few for a batch of 20 rows \\(at least {needed}\\).*smaller batch"
+    message = f"{needed - 1} tokens cannot fill a batch of 20 rows \\(at least {needed}\\).*smaller batch"
     with pytest.raises(DataError, match=message):
         Windows(torch.zeros(needed - 1).int(), batch_size=20, length=35, eos_id=0, pad_remainder=pad)
     Windows(torch.zeros(needed).int(), batch_size=20, length=35, eos_id=0, pad_remainder=pad)

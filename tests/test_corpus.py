@@ -79,7 +79,7 @@ def test_one_file_is_split_90_5_5_in_order(tmp_path_factory, total):
 def test_a_file_of_ten_lines_is_too_short_to_split(tmp_path):
     file = tmp_path / "short.txt"
     file.write_text("a\n" * 10)
-    with pytest.raises(DataError, match=r"short\.txt: 10 lines are too few to split 90/5/5"):
+    with pytest.raises(DataError, match=r"short\.txt: 10 lines cannot be split 90/5/5"):
         open_corpus(str(file))
 
 
@@ -89,6 +89,9 @@ def test_a_split_without_words_is_refused(tmp_path):
     (tmp_path / "empty.txt").touch()
     with pytest.raises(DataError, match=r"empty\.txt: 0 lines"):
         open_corpus(str(tmp_path / "empty.txt"))
+    (tmp_path / "one.txt").write_text("a\n")
+    with pytest.raises(DataError, match=r"one\.txt: 1 line cannot be split 90/5/5"):
+        open_corpus(str(tmp_path / "one.txt"))
 
 
 def test_a_byte_that_is_not_utf8_is_located(tmp_path):

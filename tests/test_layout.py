@@ -15,6 +15,7 @@ BESIDE = {
     "checkpoints",
     "run_directory",
     "grid_directory",
+    "wording",
 }
 LADDER = [
     "synthetic",

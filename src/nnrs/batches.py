@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nnrs.errors import ConfigError, DataError
 from nnrs.seeding import Random
+from nnrs.wording import counted
 
 IGNORED = -100  # a target that is not scored; PyTorch's cross_entropy skips it by default
 
@@ -128,6 +129,6 @@ def _check(tokens: int, batch_size: int, length: int, pad_remainder: bool) -> No
     needed = batch_size if pad_remainder else 2 * batch_size
     if tokens < needed:
         raise DataError(
-            f"{tokens} tokens are too few for a batch of {batch_size} rows (at least {needed}). "
+            f"{counted(tokens, 'token')} cannot fill a batch of {counted(batch_size, 'row')} (at least {needed}). "
             f"Give more text or a smaller batch size."
         )

@@ -17,6 +17,7 @@ from nnrs.errors import ConfigError, DataError
 from nnrs.registry import look_up
 from nnrs.seeding import Random, Stream
 from nnrs.synthetic import SyntheticLanguage
+from nnrs.wording import counted
 
 SPLITS = ("train", "valid", "test")
 FAMILIES = ("ptb.{}.txt", "wiki.{}.tokens", "wiki.{}.raw", "{}.txt")
@@ -113,7 +114,7 @@ def _file(path: Path) -> Corpus:
     cuts = [0, total * 90 // 100, total * 95 // 100, total]
     if total < 11:  # the fewest lines that leave none of the three empty
         raise DataError(
-            f"{path}: {total} lines are too few to split 90/5/5. Give at least 11, one sentence each."
+            f"{path}: {counted(total, 'line')} cannot be split 90/5/5. Give at least 11, one sentence each."
         )
     parts = zip(SPLITS, cuts, cuts[1:], strict=False)
     return Corpus(path.stem.lower(), {split: partial(read_tokens, path, a, b) for split, a, b in parts})

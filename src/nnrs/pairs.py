@@ -14,6 +14,7 @@ from nnrs.corpus import Corpus
 from nnrs.errors import ConfigError, DataError
 from nnrs.seeding import Random
 from nnrs.vocabulary import Vocabulary, token_ids
+from nnrs.wording import counted
 
 JITTER = 4.0  # source words by which sentences of one batch may differ that a new order brings together
 
@@ -73,7 +74,7 @@ class Pairs:
         if batch_size < 1:
             raise ConfigError(f"batch size must be at least 1, got {batch_size}.")
         if len(source) != len(target):
-            raise DataError(f"{len(source)} sentences cannot be paired with {len(target)}.")
+            raise DataError(f"{counted(len(source), 'sentence')} cannot be paired with {len(target)}.")
         self._source, self._target, self._eos_id = source, target, eos_id
         self._lengths = source.lengths.numpy(), target.lengths.numpy()  # stay here: no device need be asked
         self._spans = [slice(first, first + batch_size) for first in range(0, len(target), batch_size)]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from nnrs.corpus import SPLITS, Corpus, read_tokens
 from nnrs.errors import ConfigError, DataError
+from nnrs.wording import counted
 
 USUAL = ("de", "en")  # from and to, where both are there and nothing else is asked for
 
@@ -70,5 +71,6 @@ def _check_lines(source: Path, target: Path) -> None:
             raise DataError(f"{path}: no words. Is the file empty?")
     if counts[0] != counts[1]:
         raise DataError(
-            f"{source} has {counts[0]:,} lines and {target.name} has {counts[1]:,}: each needs its translation."
+            f"{source} has {counted(counts[0], 'line')} and {target.name} has {counts[1]:,}: "
+            "each needs its translation."
         )

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nnrs.corpus import Corpus
 from nnrs.errors import ConfigError, DataError
+from nnrs.wording import counted
 
 EOS = "<eos>"  # ends every line
 UNK = "<unk>"  # stands for every word outside the vocabulary
@@ -38,7 +39,8 @@ class Vocabulary:
         if not len(self.words) == len(self.counts) == len(self.ids):
             raise DataError(
                 f"a vocabulary needs one count for each word and no word twice, "
-                f"got {len(self.words)} words ({len(self.ids)} different) and {len(self.counts)} counts."
+                f"got {counted(len(self.words), 'word')} ({len(self.ids)} different) and "
+                f"{counted(len(self.counts), 'count')}."
             )
         missing = {EOS, UNK} - self.ids.keys()
         if missing:

@@ -16,7 +16,7 @@ BAD_TRAINING = {
     "no such text": ("--data {files}/absent.txt", "absent.txt", "no such file"),
     "misspelt corpus": ("--data synthetik", "synthetik", "Did you mean 'synthetic'?"),
     "text of <unk>": ("--data {files}/unknown.txt", "unknown: the training text has no word but <unk>"),
-    "less than a batch": ("--batch-size 4000", "too few for a batch of 4000 rows"),
+    "less than a batch": ("--batch-size 4000", "cannot fill a batch of 4,000 rows"),
     # vectors
     "too narrow a row": (
         "--vectors {files}/narrow.vec",

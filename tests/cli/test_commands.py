@@ -266,6 +266,12 @@ def test_a_schedule_is_headed_by_the_rates_that_it_has(nnrs, shape, rate, course
     assert printed.startswith(f"neighbor rate γ: {shape} {course} over 6 epochs\n")
 
 
+def test_of_one_epoch_a_schedule_speaks_in_the_singular(nnrs):
+    assert nnrs("schedule", "--epochs", 1).stdout.startswith(
+        "neighbor rate γ: exponential 0.2 over 1 epoch\n"
+    )
+
+
 def test_a_config_file_is_followed_and_options_override_it(done, folder, text):
     config = json.loads((folder / "configured" / "config.json").read_text())
     assert config["training"]["epochs"] == 2  # the option's, not the file's 7

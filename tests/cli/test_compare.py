@@ -90,7 +90,7 @@ def test_records_of_all_its_runs_are_enough_for_the_same_words(nnrs, text, tiny,
     command = ["compare", "--data", text, *tiny, *SMALL, "--out", tmp_path / "out", "--records", records]
     done = nnrs(*command)
     assert done.returncode == 0, done.stderr
-    assert "6 of 6 runs are taken from records.jsonl\n" in done.stderr
+    assert "taken from records.jsonl: 6 of 6 runs\n" in done.stderr
     assert done.stdout == first.stdout
     assert not list((tmp_path / "out").glob("runs/*/config.json"))
     assert (tmp_path / "out" / "report.html").is_file()

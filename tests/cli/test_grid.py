@@ -89,7 +89,7 @@ def test_a_plan_goes_on_elsewhere_from_its_records_alone(done, records, nnrs, te
     command = ["grid", larger, "--out", out, "--jobs", 2, "--fleet", 2, "--records", records]
     ended = nnrs(*command)
     assert ended.returncode == 0, ended.stderr
-    assert "4 of 6 runs are taken from records.jsonl.gz\n" in ended.stderr
+    assert "taken from records.jsonl.gz: 4 of 6 runs\n" in ended.stderr
     assert {path.parent.name for path in out.glob("runs/*/config.json")} == {"mle_seed-3", "ss-nnrs_seed-3"}
     ours = results_of(out)
     assert {name: ours[name] for name in NAMES} == results_of(done[1])
@@ -97,7 +97,7 @@ def test_a_plan_goes_on_elsewhere_from_its_records_alone(done, records, nnrs, te
     assert (out / "explorer.json").is_file()  # from the run whose model is here
     before = written(out)
     again = nnrs(*command)
-    assert "0 of 6 runs are taken from records.jsonl.gz; 4 that fit are here already\n" in again.stderr
+    assert "taken from records.jsonl.gz: 0 of 6 runs; here already: 4\n" in again.stderr
     assert again.stdout == ended.stdout
     assert written(out) == before
 
@@ -233,7 +233,7 @@ def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go
     assert kinds == [("diverged", 1), ("error", 1)]
     last = ended.stderr.splitlines()[-1]
     assert last.startswith(
-        "1 runs are done, 2 failed. 1 of them diverged, and would again. Run it again to retry 1: "
+        "1 run done, 2 failed. 1 of them diverged, and would again. Run it again to retry 1: "
     )
     again = nnrs(*command, "--json")
     assert again.returncode == 2
@@ -247,4 +247,4 @@ def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go
     assert (none.returncode, none.stdout) == (2, "")
     file.write_text(body + more)
     apart = nnrs("grid", file, "--out", tmp_path / "apart", "--jobs", 1)
-    assert apart.stderr.splitlines()[-1] == "1 runs are done, 1 failed. 1 of them diverged, and would again."
+    assert apart.stderr.splitlines()[-1] == "1 run done, 1 failed. 1 of them diverged, and would again."

@@ -99,7 +99,7 @@ def test_what_is_in_the_records_needs_no_package_and_what_is_not_does(
     assert not folder.exists()
     done = nnrs_without_metrics(*command)
     assert done.returncode == 0, done.stderr
-    assert "2 of 2 runs are taken from records.jsonl\n" in done.stderr
+    assert "taken from records.jsonl: 2 of 2 runs\n" in done.stderr
 
 
 def test_with_ray_it_is_other_machines_that_measure(nnrs_without_metrics, text, tmp_path):

@@ -72,7 +72,7 @@ def test_a_table_is_printed_again_from_its_records_alone(nnrs, root, table2, tmp
     done = nnrs(*command, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     count = len(MODELS) * len(COLUMNS)
-    assert f"{count} of {count} runs are taken from records.jsonl.gz\n" in done.stderr
+    assert f"taken from records.jsonl.gz: {count} of {count} runs\n" in done.stderr
     assert done.stdout == printed
 
 
@@ -88,7 +88,7 @@ def test_a_dry_run_counts_the_runs_of_its_records_as_there(nnrs, root, table2, t
     states = {line["run"]: line["state"] for line in json.loads(done.stdout)}
     there = {name for name, state in states.items() if state == "in the records"}
     assert there == {json.loads(line)["name"] for line in kept}
-    assert f"{len(states)} runs, 1 of them to be run, 1 epochs." in done.stderr
+    assert f"{len(states)} runs, 1 of them to be run, 1 epoch." in done.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -159,7 +159,7 @@ def test_seeds_killed_again_and_again_end_bitwise_as_single_runs(
         settings = ["--resume"]
     done = nnrs("train", "--out", broken, "--resume", "--json")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^[12] of 3 runs are finished$", done.stderr, re.MULTILINE)
+    assert re.search(r"^finished: [12] of 3 runs$", done.stderr, re.MULTILINE)
     single = {seed: tmp_path / f"single-{seed}" for seed in (1, 2, 3)}
     made = nnrs_each(
         {str(seed): ["train", *options, "--seed", seed, "--out", out] for seed, out in single.items()}

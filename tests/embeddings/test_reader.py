@@ -135,7 +135,7 @@ BAD = {
     "truncated binary": (binary(ROWS)[:-5], r"ends in row 4 of the 4 rows of 3 numbers"),
     "binary cut between rows": (
         binary({"a": [1.0]}, header=b"2 1"),
-        r"ends in row 2 of the 2 rows of 1 numbers",
+        r"ends in row 2 of the 2 rows of 1 number ",
     ),
     "binary wider than promised": (binary(ROWS, header=b"4 2"), "goes on after the 4 rows of 2 numbers"),
     "binary narrower than promised": (binary(ROWS, header=b"4 4"), "of the 4 rows of 4 numbers"),

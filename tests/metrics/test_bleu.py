@@ -237,7 +237,7 @@ def test_groups_that_do_not_fit_are_refused():
 
 
 def test_hypotheses_without_references_are_refused():
-    with pytest.raises(DataError, match="got 1 lists for 2 of them"):
+    with pytest.raises(DataError, match="got 1 list for 2 of them"):
         sentence_bleu(words("a", "b"), [words("a")])
     with pytest.raises(DataError, match="hypothesis 1 has no reference"):
         corpus_bleu(words("a", "b"), [words("a"), []])

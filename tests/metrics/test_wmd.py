@@ -161,7 +161,7 @@ def test_what_does_not_go_together_is_refused():
         wmd(space.bags([[X]]), space.bags([[X], [Y]]))
     with pytest.raises(DataError, match="same WordVectors"):
         wmd(space.bags([[X]]), small_space().bags([[X]]))
-    with pytest.raises(DataError, match="got 1 sentences and 2 groups"):
+    with pytest.raises(DataError, match="got 1 sentence and 2 groups"):
         self_wmd(space.bags([[X]]), np.array([0, 0]))
 
 

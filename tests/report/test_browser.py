@@ -1,12 +1,14 @@
 """The page in a real browser: it answers, it asks nobody, it can be read by all, and it shows a script as text."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 from tests.report.browser import PLOTS, Opened, slide
 from tests.report.factory import EVIL, make_explorer, make_result, make_results
 
+from nnrs.experiments.findings import findings
 from nnrs.experiments.store import Result
 from nnrs.neighbors.probabilities import effective_neighbors, neighbor_probabilities, pick
 from nnrs.policies.functional import settle_claims
@@ -30,7 +32,21 @@ def test_the_neighbor_explorer_gives_the_librarys_probabilities(opened, word, te
     names = [explorer["words"][index] for index in explorer["neighbors"][row]]
     assert lines.locator("button").all_inner_texts() == names
     count = effective_neighbors(similarities[None], 10**tau, torch.ones(1, dtype=torch.float64))
-    assert f"like {count:.2f} equally likely" in opened.page.inner_text("#explore-neighbors .note")
+    said = opened.page.inner_text("#explore-neighbors .note")
+    assert f": {len(names)} neighbors, sharing the draw like {count:.2f} equally likely ones." in said
+
+
+def test_of_one_the_page_speaks_in_the_singular(chromium, results, tmp_path):
+    found, explorer = findings(results), make_explorer(k=1)
+    explorer["counts"][0] = 1
+    page = build_page(results, title="t", found=replace(found, others=found.others[:1]), explorer=explorer)
+    (tmp_path / "one.html").write_text(page)
+    opened = Opened(chromium, tmp_path / "one.html")
+    opened.page.fill("#word", explorer["words"][0])
+    said = opened.page.inner_text("#explore-neighbors .note")
+    assert "1 time in the training text: 1 neighbor, sharing the draw like 1.00" in said
+    assert opened.page.inner_text("#other-contrasts summary").endswith(": 1 contrast, corrected together")
+    assert opened.errors == []
 
 
 def test_a_word_without_neighbors_is_said_to_have_none(opened):

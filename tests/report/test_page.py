@@ -43,6 +43,9 @@ def test_it_names_no_other_host_to_fetch_from(results):
 def test_the_facts_say_what_was_run(results):
     page = build_page(results, title="Results")
     assert "12 runs · 4 settings × 3 seeds · ptb · lstm-2x200 · 12 epochs" in page
+    one = results[0]
+    page = build_page([Result({**one.record, "epochs": one.epochs[:1]})], title="Results")
+    assert "1 run · 1 setting × 1 seed · ptb · lstm-2x200 · 1 epoch<" in page
 
 
 def test_a_page_of_few_results_is_small(results):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nnrs.cli.output import DeviceOption, JsonOption, duration, note, print_json, print_table
+from nnrs.wording import counted
 
 if TYPE_CHECKING:
     from nnrs.experiments.grid import GridOutcome, Progress
@@ -105,7 +106,8 @@ def _list_runs(lines: "list[Json]", title: str, format: str) -> None:
         print_json(lines) if format == "json" else typer.echo(lines_csv(lines), nl=False)
     to_train = [line["epochs"] - line["trained"] for line in lines if line["state"] in TO_RUN]
     note(
-        f"{len(lines)} runs, {len(to_train)} of them to be run, {sum(to_train):,} epochs. Nothing was changed."
+        f"{counted(len(lines), 'run')}, {len(to_train)} of them to be run, {counted(sum(to_train), 'epoch')}. "
+        "Nothing was changed."
     )
 
 
@@ -171,8 +173,8 @@ def _take_over(plan: "Plan", out: Path, records: list[Path], found: "Records") -
     from nnrs.experiments.records import take_over
 
     done, names = take_over(plan, out, found), ", ".join(path.name for path in records)
-    here = f"; {done.here} that fit are here already" if done.here else ""
-    note(f"{done.taken} of {len(plan.cells)} runs are taken from {names}{here}")
+    here = f"; here already: {done.here}" if done.here else ""
+    note(f"taken from {names}: {done.taken} of {counted(len(plan.cells), 'run')}{here}")
 
 
 def _explain(outcome: "GridOutcome", out: Path, stopped: int) -> None:
@@ -181,12 +183,13 @@ def _explain(outcome: "GridOutcome", out: Path, stopped: int) -> None:
         typer.echo(f"error: {name}: {error}", err=True)
     if outcome.remaining:
         note(
-            f"stopped with {outcome.done} runs done and {outcome.remaining} left; saved. Run it again to continue."
+            f"stopped with {counted(outcome.done, 'run')} done and {outcome.remaining} left; saved. "
+            "Run it again to continue."
         )
         raise typer.Exit(stopped)
     if outcome.failed:
         again = len(outcome.failed) - outcome.diverged
-        told = [f"{outcome.done} runs are done, {len(outcome.failed)} failed."]
+        told = [f"{counted(outcome.done, 'run')} done, {len(outcome.failed)} failed."]
         told += [f"{outcome.diverged} of them diverged, and would again."] if outcome.diverged else []
         told += [f"Run it again to retry {again}: {out}"] if again else []
         note(" ".join(told))
@@ -234,7 +237,7 @@ def progress_line(progress: "Progress") -> str:
     """How many runs are done, failed and under way, and how many epochs that is."""
     failed = f", {progress.failed} failed" if progress.failed else ""
     return (
-        f"{progress.done} of {progress.total} runs done{failed}, {progress.running} running, "
+        f"{progress.done} of {counted(progress.total, 'run')} done{failed}, {progress.running} running, "
         f"epoch {progress.epochs:,} of {progress.all_epochs:,}"
     )
 

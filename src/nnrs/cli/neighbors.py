@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nnrs.cli.output import JsonOption, note, print_json, print_table
+from nnrs.wording import counted
 
 if TYPE_CHECKING:
     from nnrs.embeddings import Coverage
@@ -61,8 +62,8 @@ def neighbors(
         return
     for word, row in found.items():
         rows = [(name, f"{near:.4f}", f"{share:.4f}") for name, near, share in row]
-        title = f"{word}: {len(row)} neighbors, τ = {temperature:g}" if row else f"{word}: never replaced"
-        print_table(title, ("neighbor", "cosine", "probability"), rows)
+        told = f"{counted(len(row), 'neighbor')}, τ = {temperature:g}" if row else "never replaced"
+        print_table(f"{word}: {told}", ("neighbor", "cosine", "probability"), rows)
     typer.echo(str(coverage))
     typer.echo(f"k = {table.k}, recall of the search: {table.recall:.3f}")
     typer.echo("everyone's neighbor: " + ", ".join(f"{word} ({times})" for word, times in hubs))

@@ -8,6 +8,7 @@ import typer
 from nnrs.cli.output import JsonOption, print_json
 from nnrs.errors import ConfigError
 from nnrs.schedules import SHAPES, Schedule, progress
+from nnrs.wording import counted
 
 WIDTH = 50
 
@@ -30,7 +31,7 @@ def schedule(
         print_json([_record(name, rate, epochs) for name, rate in rates.items()])
         return
     for name, rate in rates.items():
-        typer.echo(f"{name}: {rate.shape} {_course(rate, epochs)} over {epochs} epochs")
+        typer.echo(f"{name}: {rate.shape} {_course(rate, epochs)} over {counted(epochs, 'epoch')}")
         highest = max(rate.start, rate.end) or 1.0
         for epoch in range(epochs):
             value = rate(progress(epoch, epochs))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from nnrs.cli.output import duration, note, print_json, print_table
+from nnrs.wording import counted
 
 if TYPE_CHECKING:
     from nnrs.experiments.prepare import Parts
@@ -24,7 +25,7 @@ def describe(runs: "list[Run]", names: list[str]) -> None:
         note("these runs are finished; their scores:" if names[0] else "this run is finished; its scores:")
         return
     if len(left) < len(runs):
-        note(f"{len(runs) - len(left)} of {len(runs)} runs are finished")
+        note(f"finished: {len(runs) - len(left)} of {len(runs)} runs")
     _describe_positions(left)
     for difference in dict.fromkeys(line for run in left.values() for line in run.differences()):
         note(difference)
@@ -36,7 +37,7 @@ def _describe_parts(parts: "Parts") -> None:
     if parts.coverage:
         note(str(parts.coverage))
     if parts.vectors and parts.vectors.rejected:
-        note(f"{parts.vectors.rejected} vectors were left out: they hold a number that is not finite")
+        note(f"left out, for a number that is not finite: {counted(parts.vectors.rejected, 'vector')}")
     if parts.policy.table and parts.policy.table.recall < 1.0:
         note(f"the neighbor search found {parts.policy.table.recall:.1%} of the true neighbors")
 

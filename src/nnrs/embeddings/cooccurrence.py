@@ -16,6 +16,7 @@ from torch import Tensor
 from nnrs.embeddings.projection import principal_axes
 from nnrs.embeddings.vectors import Embeddings
 from nnrs.errors import DataError
+from nnrs.wording import counted
 
 CONTEXTS = 1_000  # the most frequent words serve as contexts, once on the left and once on the right
 SMOOTHING = 0.75  # lifts the rare contexts' share, which PMI otherwise rewards too much
@@ -39,7 +40,8 @@ def vectors_from_text(
     text = _Text.of(ids, vocab_size, window, min_count)
     if not bool(text.frequent.any()):
         raise DataError(
-            f"no word occurs {min_count} times in a text of {len(ids):,} tokens. Use more text, or a vector file."
+            f"no word occurs {counted(min_count, 'time')} in a text of {counted(len(ids), 'token')}. "
+            "Use more text, or a vector file."
         )
     width = 2 * len(text.contexts)
     gram = torch.zeros(width, width, dtype=torch.float64)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nnrs.embeddings.vectors import Embeddings
 from nnrs.errors import DataError
+from nnrs.wording import counted
 
 Vector = NDArray[np.float32]
 HEAD = 1 << 16  # bytes looked at to tell the format: more than a first line has
@@ -51,7 +52,8 @@ def read_vectors(path: Path | str, words: Sequence[str]) -> Embeddings:
         )
     if not wanted.met:
         raise DataError(
-            f"{path}: embeddings cover 0 of {len(words):,} words. Is the vocabulary lower-cased like the vectors?"
+            f"{path}: embeddings cover 0 of {counted(len(words), 'word')}. "
+            "Is the vocabulary lower-cased like the vectors?"
         )
     return Embeddings(torch.from_numpy(wanted.vectors), _short_name(path), wanted.rejected)
 
@@ -63,6 +65,12 @@ class _Layout:
     dim: int
     count: int | None  # the rows that a header promises; None without a header
     binary: bool
+
+    @property
+    def shape(self) -> str:
+        """The rows that a header promises, and how wide they are."""
+        assert self.count is not None
+        return f"{counted(self.count, 'row')} of {counted(self.dim, 'number')}"
 
 
 class _Wanted:
@@ -153,8 +161,8 @@ def _read_binary(stream: BufferedIOBase, layout: _Layout, wanted: _Wanted, path:
             more = stream.read(BLOCK)
             if not more:
                 raise DataError(
-                    f"{path} ends in row {row + 1:,} of the {layout.count:,} rows of {layout.dim} numbers that its "
-                    "first line promises: it is truncated, or not of that width. Download it again."
+                    f"{path} ends in row {row + 1:,} of the {layout.shape} that its first line promises: "
+                    "it is truncated, or not of that width. Download it again."
                 )
             block, at = block[at:] + more, 0
             space = block.find(b" ")
@@ -186,15 +194,15 @@ def _read_text(stream: BufferedIOBase, layout: _Layout, wanted: _Wanted, path: P
             vector = _numbers(line.rsplit(b" ", layout.dim)[1:])
             if vector is None:
                 raise DataError(
-                    f"{path}, line {number:,}: expected a word and {layout.dim} numbers. Mend the line."
+                    f"{path}, line {number:,}: expected a word and {counted(layout.dim, 'number')}. Mend the line."
                 )
             wanted.keep(word, vector)
     if layout.count is not None and row != layout.count:
         if row > layout.count:
             raise _surplus(layout, path)
         raise DataError(
-            f"{path} ends after {row:,} of the {layout.count:,} rows that its first line promises: it is truncated. "
-            "Download it again."
+            f"{path} ends after {row:,} of the {counted(layout.count, 'row')} that its first line promises: "
+            "it is truncated. Download it again."
         )
 
 
@@ -206,14 +214,14 @@ def _spaced_word(line: bytes, number: int, layout: _Layout, path: Path) -> bytes
     word, *numbers = line.rsplit(b" ", layout.dim)
     if len(numbers) < layout.dim or _numbers(word.split(b" ")[-1:]) is not None:
         raise DataError(
-            f"{path}, line {number:,}: expected a word and {layout.dim} numbers, found {line.count(b' ')}. "
-            "Is the file of one width throughout?"
+            f"{path}, line {number:,}: expected a word and {counted(layout.dim, 'number')}, found "
+            f"{line.count(b' ')}. Is the file of one width throughout?"
         )
     return word
 
 
 def _surplus(layout: _Layout, path: Path) -> DataError:
     return DataError(
-        f"{path} goes on after the {layout.count:,} rows of {layout.dim} numbers that its first line promises. "
+        f"{path} goes on after the {layout.shape} that its first line promises. "
         "Correct the first line, or download it again."
     )

@@ -7,6 +7,8 @@ from functools import cached_property
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from nnrs.wording import counted
+
 MISSING_SHOWN = 10
 
 
@@ -23,8 +25,8 @@ class Coverage:
     def __str__(self) -> str:
         types, tokens = self.types_covered / self.types, self.tokens_covered / max(self.tokens, 1)
         return (
-            f"vectors cover {self.types_covered:,} of {self.types:,} words ({types:.1%}) and {tokens:.1%} of tokens; "
-            f"most frequent without one: {' '.join(self.missing) or 'none'}"
+            f"vectors cover {self.types_covered:,} of {counted(self.types, 'word')} ({types:.1%}) and {tokens:.1%} "
+            f"of tokens; most frequent without one: {' '.join(self.missing) or 'none'}"
         )
 
 

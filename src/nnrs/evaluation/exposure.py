@@ -16,6 +16,7 @@ from nnrs.errors import ConfigError
 from nnrs.evaluation.causal import CausalModel, device_of, evaluating, read
 from nnrs.evaluation.generate import ROWS, Decoding, after_gold, draws
 from nnrs.metrics.significance import bootstrap_interval
+from nnrs.wording import counted
 
 SMALLEST_ERROR = 1e-9  # nats per token: below, a model has no error that could accumulate
 
@@ -68,12 +69,12 @@ def evaluate(
     _check_prefixes(prefixes)
     if len(prefixes) != len(continuations):
         raise ConfigError(
-            f"each prefix needs a continuation, got {len(prefixes)} prefixes and {len(continuations)} continuations."
+            f"each prefix needs a continuation, got {len(prefixes)} and {len(continuations)} of them."
         )
     if decoding.width > 1:
         raise ConfigError("beam search looks ahead: exposure needs greedy or sampled decoding.")
     if not 0 <= recovery < steps:
-        raise ConfigError(f"recovery must be below the {steps} steps, got {recovery}.")
+        raise ConfigError(f"recovery must be below the {counted(steps, 'step')}, got {recovery}.")
     device, parts = device_of(model), []
     with evaluating(model):
         for first in range(0, len(prefixes), ROWS):

@@ -20,6 +20,7 @@ from nnrs.metrics.contrasts import (
 )
 from nnrs.metrics.score import family_of
 from nnrs.run_directory import Json
+from nnrs.wording import counted
 
 # Of all other metrics those that sum one up; the last step of the exposure curve stands for it.
 HEADLINES = ("bleu", "bleu4", "self-bleu4", "wmd", "self-wmd", "excess-nats", "ppl-decile10")
@@ -148,7 +149,8 @@ def _judged(item: Contrast) -> str:
 def _measured(item: Contrast) -> str:
     ends = " to ".join(_amount(item, end) for end in item.interval or ())
     interval = f"95 % interval {ends}; " if ends else ""
-    sure = f"{_seeds(len(item.seeds))}, p = {shown_p(item.holm_p)} after Holm over {_contrasts(item.family)}"
+    seeds, family = counted(len(item.seeds), "seed"), counted(item.family, "contrast")
+    sure = f"{seeds}, p = {shown_p(item.holm_p)} after Holm over {family}"
     return f"{_amount(item, item.mean)} ({interval}{sure})"
 
 
@@ -159,8 +161,8 @@ def reach(seeds: int, contrasts: int) -> list[str]:
     if smallest_p(seeds) * contrasts < ALPHA:
         return []
     return [
-        f"With {_seeds(seeds)} the exact test cannot give a p below {shown_p(smallest_p(seeds))}, so none of "
-        f"{_contrasts(contrasts)} can pass; from {fewest_seeds(contrasts)} seeds on one can."
+        f"With {counted(seeds, 'seed')} the exact test cannot give a p below {shown_p(smallest_p(seeds))}, so none "
+        f"of {counted(contrasts, 'contrast')} can pass; from {fewest_seeds(contrasts)} seeds on one can."
     ]
 
 
@@ -174,9 +176,8 @@ def _of_others(others: Sequence[Contrast]) -> list[str]:
     excludes = "excludes" if hinted == 1 else "exclude"
     by_chance = f"{ALPHA * len(others):.1f}"
     chance = f"{hinted} of their intervals {excludes} 0, where chance alone would have {by_chance} do so"
-    head = (
-        f"On other metrics ({metrics}) {len(passed)} of {_contrasts(len(others))} passed the corrected test"
-    )
+    family = counted(len(others), "contrast")
+    head = f"On other metrics ({metrics}) {len(passed)} of {family} passed the corrected test"
     told = [
         f"{_on(item.setting)}{_judged(item)} in {item.metric.split('|')[0]}, {_measured(item)}."
         for item in passed
@@ -248,11 +249,3 @@ def _of_training(settings: Sequence[Setting]) -> list[str]:
 
 def _on(setting: str) -> str:
     return f"On {setting}: " if setting else ""
-
-
-def _seeds(count: int) -> str:
-    return f"{count} seed{'s' if count > 1 else ''}"
-
-
-def _contrasts(count: int) -> str:
-    return f"{count} contrast{'s' if count > 1 else ''}"

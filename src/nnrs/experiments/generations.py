@@ -15,6 +15,7 @@ from nnrs.experiments.subject import TEACHER_FORCED, Request, Subject, decoding_
 from nnrs.models.base import SequenceModel
 from nnrs.run_directory import Json
 from nnrs.vocabulary import count_tokens
+from nnrs.wording import counted
 
 WITHOUT_WINDOW = (
     "Use a longer text, fewer metrics, or a smaller prefix or length (options of nnrs evaluate, and keys under "
@@ -33,9 +34,8 @@ def window_lack(tokens: int, request: Request) -> str | None:
     """What a text of so many tokens lacks for the windows of a request, if anything."""
     if tokens >= request.prefix + request.length:
         return None
-    return (
-        f"a text of {tokens} tokens holds no window of {request.prefix} + {request.length} (prefix + length)"
-    )
+    window = f"{request.prefix} + {request.length} (prefix + length)"
+    return f"a text of {counted(tokens, 'token')} holds no window of {window}"
 
 
 def split_lack(corpus: Corpus, split: str, request: Request) -> str | None:

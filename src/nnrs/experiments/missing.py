@@ -6,6 +6,7 @@ from pathlib import Path
 from nnrs.experiments.plan import several
 from nnrs.experiments.store import has_result
 from nnrs.grid_directory import GridDirectory
+from nnrs.wording import counted
 
 TOLD = {"diverged": " (diverged)", "error": " (failed)", "lost": " (not finished)"}
 
@@ -25,7 +26,7 @@ def _missing_of(grid: GridDirectory) -> str | None:
     failed = grid.failed()
     told = several([f"{name}{_known(grid, name, failed.get(name))}" for name in missing])
     verb = "is" if len(missing) == 1 else "are"
-    return f"{len(missing)} of {len(names)} runs of the plan '{plan['title']}' {verb} missing: {told}."
+    return f"{len(missing)} of {counted(len(names), 'run')} of the plan '{plan['title']}' {verb} missing: {told}."
 
 
 def _known(grid: GridDirectory, name: str, failure: str | None) -> str:

@@ -23,6 +23,7 @@ from nnrs.files import explained, read_text
 from nnrs.grid_directory import GridDirectory
 from nnrs.metrics.score import signature_parts
 from nnrs.run_directory import Json, RunDirectory
+from nnrs.wording import counted
 
 FORMAT = 2
 SAMPLES = 5
@@ -142,8 +143,8 @@ def build_result(
     epochs, model = directory.records("metrics"), directory.best_fingerprint()
     if len(epochs) < config.training.epochs:
         raise RunError(
-            f"{directory.path} is finished, but metrics.jsonl has {len(epochs)} of its {config.training.epochs} "
-            "epochs. Copy that back."
+            f"{directory.path} is finished, but metrics.jsonl has {len(epochs)} of its "
+            f"{counted(config.training.epochs, 'epoch')}. Copy that back."
         )
     seen = epochs[: summary["best_epoch"] + 1]  # by the model that is scored: it ends there
     made = {

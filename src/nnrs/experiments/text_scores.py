@@ -18,6 +18,7 @@ from nnrs.metrics.bleu import ORDERS, Overlap, corpus_bleu, overlap, pooled_bleu
 from nnrs.metrics.score import Score
 from nnrs.metrics.significance import bootstrap_interval
 from nnrs.metrics.wmd import BagsOfWords, WordVectors, self_wmd, summarize, wmd
+from nnrs.wording import counted
 
 BATCH = 20  # consecutive sentences that self-BLEU and self-WMD compare with each other
 
@@ -157,7 +158,8 @@ def texts_of_files(text: Path, references: Path | None, vectors: str | None) -> 
             raise DataError(f"{path} has no words. Give one sentence a line.")
     if gold is not None and len(gold) != len(generated):
         raise DataError(
-            f"{text} has {len(generated)} lines and {references} has {len(gold)}. Give each sentence one reference."
+            f"{text} has {counted(len(generated), 'line')} and {references} has {len(gold)}. "
+            "Give each sentence one reference."
         )
 
     def sign(count: int, parts: Sequence[str]) -> str:

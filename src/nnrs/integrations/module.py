@@ -11,6 +11,7 @@ from nnrs.errors import ConfigError
 from nnrs.integrations.batch import is_encoder_decoder
 from nnrs.integrations.second_pass import Compiler
 from nnrs.neighbors.table import NeighborTable
+from nnrs.wording import counted
 
 PADDING = 128  # ids that a model may embed beyond its tokenizer's, up to half of them, or a tenth of all
 
@@ -48,7 +49,7 @@ def fitted(table: NeighborTable, model: nn.Module) -> NeighborTable:
     rows = embedded_ids(model) or table.vocab_size
     if not rows - max(min(PADDING, rows // 2), rows // 10) <= table.vocab_size <= rows:
         raise ConfigError(
-            f"the table has {table.vocab_size:,} rows, but the model embeds {rows:,} ids. "
+            f"the table has {counted(table.vocab_size, 'row')}, but the model embeds {counted(rows, 'id')}. "
             "Make it with this model's tokenizer: NeighborTable.from_model(model, tokenizer)."
         )
     if table.vocab_size == rows:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from nnrs.errors import ConfigError, DataError
+from nnrs.wording import counted
 
 ORDERS = 4
 FLOOR = 0.1  # matches granted to an order that has none: NLTK's method 1, sacreBLEU's "floor"
@@ -50,7 +51,7 @@ def self_bleu(
     labels = np.zeros(len(sentences), dtype=np.int64) if groups is None else np.asarray(groups)
     if labels.shape != (len(sentences),):
         raise ConfigError(
-            f"groups must label each of {len(sentences)} sentences once, got shape {labels.shape}."
+            f"groups must label each of {counted(len(sentences), 'sentence')} once, got shape {labels.shape}."
         )
     _, group, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     alone = np.flatnonzero(sizes[group] == 1)
@@ -163,7 +164,8 @@ def _paired(hypotheses: Sequence[Sentence], references: Sequence[Sequence[Senten
     """Every hypothesis beside its references: in a group with them, where they are the others."""
     if len(hypotheses) != len(references):
         raise DataError(
-            f"each hypothesis needs a list of references, got {len(references)} lists for {len(hypotheses)} of them."
+            "each hypothesis needs a list of references, "
+            f"got {counted(len(references), 'list')} for {len(hypotheses)} of them."
         )
     size = np.fromiter(map(len, references), np.int64, len(references)) + 1
     lacking = np.flatnonzero(size == 1)

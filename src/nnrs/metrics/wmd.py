@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Float32, Int
 
 from nnrs.errors import DataError
 from nnrs.metrics.packages import POT
+from nnrs.wording import counted
 
 Solver = Callable[..., tuple[Any, ...]]  # POT's emd_c: weights, weights, costs, most pivots, threads
 PIVOTS = 10_000_000  # never reached: 35 different words a side need about 200, 1,000 about 14,000
@@ -119,7 +120,8 @@ def self_wmd(bags: BagsOfWords, groups: Int[np.ndarray, " n"]) -> Float[np.ndarr
     """
     if len(bags) != len(groups):
         raise DataError(
-            f"every sentence needs a group, got {len(bags)} sentences and {len(groups)} groups. "
+            "every sentence needs a group, "
+            f"got {counted(len(bags), 'sentence')} and {counted(len(groups), 'group')}. "
             "Number the sentences by minibatch."
         )
     solver = _solver()

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nnrs.errors import ConfigError
+from nnrs.wording import counted
 
 
 def whole(name: str, value: Any, at_least: int | None = None) -> int:
@@ -50,7 +51,7 @@ def candidates_among(rows: Float[Tensor, "vocab dim"], protected: Iterable[int])
     numbers = _plain_ids(protected)
     for word in numbers:
         if not 0 <= word < len(rows):
-            raise ConfigError(f"protected id {word} is not one of the {len(rows):,} words.")
+            raise ConfigError(f"protected id {word} is not one of the {counted(len(rows), 'word')}.")
     candidates[numbers] = False
     return candidates
 
@@ -82,6 +83,6 @@ def checked_groups(groups: Any, rows: Float[Tensor, "vocab dim"]) -> Int[Tensor,
     )
     if not isinstance(groups, Tensor) or groups.shape != rows.shape[:1] or not is_whole(groups):
         raise ConfigError(
-            f"groups must be a tensor with a whole number for each of the {len(rows):,} words, got {got}."
+            f"groups must be a tensor with a whole number for each of the {counted(len(rows), 'word')}, got {got}."
         )
     return groups.to(rows.device)

@@ -32,6 +32,7 @@ from nnrs.neighbors.table import (
     fill_empty,
     load_or_make,
 )
+from nnrs.wording import counted
 
 FORMAT = "nnrs-subword-1"
 DIGITS = ("Nd", "No")  # 7, ² and ½; numbers that are written in words, as 万 is, are words
@@ -257,9 +258,10 @@ class Report:
         kept = ", ".join(f"{count:,} {why}" for why, count in sorted(self.protected.items())) or "none"
         alone = self.tokens - self.covered - sum(self.protected.values())
         holes = f"; ids without a token: {self.holes:,}" if self.holes else ""
-        hubs = ", ".join(f"{text!r} in {count:,} rows" for text, count in self.hubs)
+        hubs = ", ".join(f"{text!r} in {counted(count, 'row')}" for text, count in self.hubs)
+        covered = f"{self.covered:,} of {counted(self.tokens, 'token')}"
         return (
-            f"neighbors for {self.covered:,} of {self.tokens:,} tokens ({self.covered / max(self.tokens, 1):.1%}); "
+            f"neighbors for {covered} ({self.covered / max(self.tokens, 1):.1%}); "
             f"protected: {kept}; without a vector or a peer: {alone:,}{holes}; hubs: {hubs or 'none'}"
         )
 

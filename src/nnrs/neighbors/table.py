@@ -22,6 +22,7 @@ from nnrs.neighbors.arguments import as_matrix, candidates_among, checked_groups
 from nnrs.neighbors.cache import cache_path, fingerprint_of
 from nnrs.neighbors.probabilities import neighbor_probabilities, pick
 from nnrs.neighbors.search import nearest
+from nnrs.wording import counted
 
 if TYPE_CHECKING:
     from nnrs.neighbors.subword import Tokenizer
@@ -247,8 +248,8 @@ def checked_k(k: int | None, candidates: Bool[Tensor, " vocab"]) -> int:
     if number > 0 and number >= count:
         if count < 2:
             raise ConfigError(
-                f"no word has a neighbor: {count} of {len(candidates):,} words can be replaced. Use a longer text, a "
-                "lower --min-count or vectors of more words; with k=0 nothing is replaced."
+                f"no word has a neighbor: {count} of {counted(len(candidates), 'word')} can be replaced. Use "
+                "a longer text, a lower --min-count or vectors of more words; with k=0 nothing is replaced."
             )
         # Also where it was given: a run has the number that the default stands for.
         asked = f"k={number}, the usual for {len(candidates):,} words," if number == usual else f"k={number}"

@@ -23,6 +23,7 @@ from nnrs.report.columns import Published
 from nnrs.report.payload import contrast_row, make_payload, nothing_published
 from nnrs.report.picture import check_drawable, write_picture
 from nnrs.run_directory import Json
+from nnrs.wording import counted
 
 SCRIPTS = ("base", "rows", "plots", "table", "results", "samples", "explorers", "start")
 MARK = '<meta name="generator" content="nnrs '
@@ -112,19 +113,15 @@ def _facts(results: Sequence[Result], payload: Json) -> str:
     models = dict.fromkeys(parts["model"] for parts in told if "model" in parts)
     epochs = sorted({len(record["epochs"]) for record in records})
     parts = [
-        _count(len(records), "run"),
-        f"{_count(len(groups), 'setting')} × up to {_count(len(seeds), 'seed')}"
+        counted(len(records), "run"),
+        f"{counted(len(groups), 'setting')} × up to {counted(len(seeds), 'seed')}"
         if len(groups) * len(seeds) != len(records)
-        else f"{_count(len(groups), 'setting')} × {_count(len(seeds), 'seed')}",
+        else f"{counted(len(groups), 'setting')} × {counted(len(seeds), 'seed')}",
         _some(dict.fromkeys(group["corpus"] for group in groups)),
         _some(models),
-        f"{epochs[0]} epochs" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]} epochs",
+        counted(epochs[0], "epoch") if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]} epochs",
     ]
     return " · ".join(parts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _some(names: Sequence[str] | dict[str, None]) -> str:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from nnrs.errors import ConfigError, RunError
+from nnrs.wording import counted
 
 PATIENCE = timedelta(minutes=10)  # with a process that is there but says nothing
 
@@ -76,7 +77,7 @@ class Processes(Group):
         advice = "Change --batch-size or torchrun's --nproc-per-node."
         if batch_size % self.size:
             raise ConfigError(
-                f"a batch of {batch_size} rows cannot be shared equally by {self.size} processes. {advice}"
+                f"a batch of {counted(batch_size, 'row')} cannot be shared equally by {self.size} processes. {advice}"
             )
         if last < self.size:
             raise ConfigError(

@@ -18,6 +18,10 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
+function counted(number, noun) {
+  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+}
+
 function fixed(value, digits) {
   return value === null || value === undefined ? "–" : value.toFixed(digits).replace("-", "−");
 }

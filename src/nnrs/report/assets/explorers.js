@@ -49,7 +49,7 @@ function placeNeighborExplorer() {
     }
     const shares = probabilities(similarities[row], temperature), highest = Math.max(...shares);
     const count = Math.exp(-shares.reduce((sum, share) => sum + (share > 0 ? share * Math.log(share) : 0), 0));
-    note.textContent = `“${words[row]}”, ${counts[row].toLocaleString("en")} times in the training text: ${shares.length} neighbors, which share the draw like ${count.toFixed(2)} equally likely ones.`;
+    note.textContent = `“${words[row]}”, ${counted(counts[row], "time")} in the training text: ${counted(shares.length, "neighbor")}, sharing the draw like ${count.toFixed(2)} equally likely ones.`;
     const titles = make("li", { className: "titles" }, make("span", {}, "neighbor"), make("span", { className: "near" }, column), make("span", {}), make("span", { className: "share" }, "probability"));
     list.replaceChildren(titles, ...shares.map((share, slot) => {
       const name = words[neighbors[row][slot]], fill = make("div", { className: "fill" });

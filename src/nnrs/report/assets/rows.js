@@ -120,5 +120,5 @@ const rowsOf = {
   },
 };
 
-const seedsOf = (group) => `mean of ${groups[group].seeds.length} seed${groups[group].seeds.length > 1 ? "s" : ""}`;
+const seedsOf = (group) => `mean of ${counted(groups[group].seeds.length, "seed")}`;
 let trajectoryGroup = null; // set where the trajectory is chosen

@@ -4,7 +4,7 @@ DATA.shown.slice(0, MOST_SHOWN).forEach(show);
 if (DATA.contrasts.length) placeContrasts(DATA.contrasts, $("#contrasts"));
 if (DATA.others.length) {
   placeContrasts(DATA.others, $("#other-contrasts .table"));
-  $("#other-contrasts summary").textContent = `The same on other metrics: ${DATA.others.length} contrasts, corrected together`;
+  $("#other-contrasts summary").textContent = `The same on other metrics: ${counted(DATA.others.length, "contrast")}, corrected together`;
 } else $("#other-contrasts").hidden = true;
 placeResults();
 placeChooser();
