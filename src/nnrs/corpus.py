@@ -4,7 +4,6 @@ Tokens are what whitespace separates, except in the State of the Union addresses
 """
 
 import codecs
-import difflib
 import importlib.util
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from nnrs.errors import ConfigError, DataError
-from nnrs.registry import look_up
+from nnrs.registry import closest, look_up
 from nnrs.seeding import Random, Stream
 from nnrs.synthetic import SyntheticLanguage
 from nnrs.wording import counted
@@ -87,8 +86,8 @@ def _locate(data: str) -> Corpus:
         return _folder(path)
     if path.exists():
         return _file(path)
-    close = difflib.get_close_matches(data, ("sotu", "synthetic"), n=1)
-    hint = f" Did you mean '{close[0]}'?" if close else ""
+    close = closest(data, ("sotu", "synthetic"))
+    hint = f" Did you mean '{close}'?" if close else ""
     raise DataError(
         f"no such file or folder: '{data}'.{hint} Built in: sotu, sotu:YEAR, synthetic, synthetic:SENTENCES."
     )

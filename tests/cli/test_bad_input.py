@@ -105,6 +105,11 @@ BAD_WORDS = {
         "schedule --zzz",
         "nnrs schedule: no such option --zzz. See nnrs schedule --help.",
     ),
+    "option with few letters of another": (  # --task has them and the dashes
+        "train --out x --tau 3",
+        "nnrs train: no such option --tau. See nnrs train --help.",
+    ),
+    "value of an option before a command": ("--version=3", "nnrs: option '--version' does not take a value."),
     "option before a command": ("--zzz train", "nnrs: no such option --zzz. See nnrs --help."),
     "option and --debug": (
         "train --epoch 3 --debug",
@@ -122,6 +127,7 @@ BAD_WORDS = {
     "number too low": ("grid x --out y --jobs 0", "nnrs grid: invalid value for '--jobs': ", "equal to 1."),
     "argument too many": ("train --out x y", "nnrs train: got unexpected extra argument", "(y)."),
     "command": ("trian --out x", "nnrs: no such command 'trian'. Did you mean 'train'? See nnrs --help."),
+    "command like no other": ("plot x", "nnrs: no such command 'plot'. See nnrs --help."),
 }
 
 

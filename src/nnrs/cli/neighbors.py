@@ -1,11 +1,11 @@
 """`nnrs neighbors`: what a word would be replaced by, and how well the vectors cover the text."""
 
-import difflib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nnrs.cli.output import JsonOption, note, print_json, print_table
+from nnrs.registry import closest
 from nnrs.wording import counted
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def _with_hint(word: str, words: tuple[str, ...]) -> str:
     >>> _with_hint("goverment", ("government", "people")), _with_hint("zebra", ("people",))
     ("'goverment' (did you mean 'government'?)", "'zebra'")
     """
-    close = difflib.get_close_matches(word, words, n=1)
-    return f"'{word}' (did you mean '{close[0]}'?)" if close else f"'{word}'"
+    close = closest(word, words)
+    return f"'{word}' (did you mean '{close}'?)" if close else f"'{word}'"
 
 
 def _named(row: list[tuple[int, float, float]], words: tuple[str, ...]) -> list[tuple[str, float, float]]:

@@ -5,6 +5,8 @@ from typing import Any, cast
 
 import typer
 
+from nnrs.registry import closest
+
 # The parser's errors have no public name of their own, and their module is not the same in every version of typer.
 UsageError = cast(type[Exception], typer.BadParameter.__base__)
 
@@ -12,15 +14,19 @@ UsageError = cast(type[Exception], typer.BadParameter.__base__)
 def refusal(error: Any, words: Sequence[str], commands: Collection[str]) -> str:
     """What is wrong with the words of a command, what was expected, and where to read on."""
     command = " ".join(["nnrs", *(word for word in words[:1] if word in commands)])
-    told = " ".join(_told(error).split()).rstrip(".")
+    told = " ".join(_told(error, words[0], commands).split()).rstrip(".")
     return f"{command}: {told[:1].lower()}{told[1:]}{'' if told.endswith('?') else '.'} See {command} --help."
 
 
-def _told(error: Any) -> str:
-    """What the parser says; of a wrong option with the likeliest one, of a missing one with what it is for."""
+def _told(error: Any, first: str, commands: Collection[str]) -> str:
+    """What the parser says; of a wrong command or option with the likeliest one, of a missing one with its use."""
+    if first not in commands and not first.startswith("-"):
+        close = closest(first, commands)
+        return f"no such command '{first}'" + (f". Did you mean '{close}'?" if close else "")
     if hasattr(error, "possibilities"):
-        hint = f". Did you mean {error.possibilities[0]}?" if error.possibilities else ""
-        return f"no such option {error.option_name}{hint}"
+        # Compared without the dashes, which all of them have.
+        close = closest(error.option_name.lstrip("-"), [one.lstrip("-") for one in error.possibilities or ()])
+        return f"no such option {error.option_name}" + (f". Did you mean --{close}?" if close else "")
     message = str(error.format_message())
     is_missing = hasattr(error, "param_type")
     return f"{message.rstrip('.')}: {error.param.help}" if is_missing and error.param else message
