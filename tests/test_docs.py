@@ -7,6 +7,9 @@ import pytest
 from typer.main import get_command
 
 from nnrs.cli.main import app
+from nnrs.corpus import FAMILIES, SPLITS
+from nnrs.experiments.config import DataConfig
+from nnrs.experiments.text import Text
 from nnrs.policies.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -54,6 +57,29 @@ def test_anchors_that_the_code_names_exist():
     for module in (ROOT / "src").rglob("*.py"):
         for anchor in re.findall(r"docs/paper\.md#([\w-]+)", module.read_text()):
             assert f'<a id="{anchor}"></a>' in paper, f"{module.name} names #{anchor}"
+
+
+def test_pages_that_the_code_names_exist():
+    named = {
+        page
+        for module in (ROOT / "src").rglob("*.py")
+        for page in re.findall(r"docs/[\w/-]+\.md", module.read_text())
+    }
+    assert "docs/data.md" in named
+    assert [page for page in named if not (ROOT / page).exists()] == []
+
+
+def test_every_file_that_a_text_may_have_is_in_the_page_on_data():
+    page = (ROOT / "docs" / "data.md").read_text()
+    names = [f"`{family.format(split)}`" for family in FAMILIES for split in SPLITS]
+    assert [name for name in names if name not in page] == []
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["ptb", "wikitext-2"])
+def test_the_sizes_in_the_page_on_data_are_those_that_are_printed(shared_data, name):
+    size = Text.read(DataConfig(source=str(shared_data / name))).size
+    assert f"\ntext: {size}\n" in (ROOT / "docs" / "data.md").read_text()
 
 
 @pytest.fixture(scope="module")

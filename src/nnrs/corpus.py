@@ -89,7 +89,8 @@ def _locate(data: str) -> Corpus:
     close = closest(data, ("sotu", "synthetic"))
     hint = f" Did you mean '{close}'?" if close else ""
     raise DataError(
-        f"no such file or folder: '{data}'.{hint} Built in: sotu, sotu:YEAR, synthetic, synthetic:SENTENCES."
+        f"no such file or folder: '{data}'.{hint} Built in: sotu, sotu:YEAR, synthetic, synthetic:SENTENCES. "
+        "How to get PTB and WikiText-2: docs/data.md."
     )
 
 

@@ -153,7 +153,8 @@ def find_corpora(root: Path, names: Sequence[str] = ()) -> dict[str, str]:
     wanted = names or [name for name in CORPORA if (root / name).is_dir()]
     if not wanted:
         raise DataError(
-            f"{root} holds no {' or '.join(CORPORA)}. Name the folder they are in, or others with --corpus."
+            f"{root} holds no {' or '.join(CORPORA)}. Name the folder they are in, or others with --corpus. "
+            "How to get them: docs/data.md."
         )
     missing = [name for name in wanted if not (root / name).exists()]
     if missing:
