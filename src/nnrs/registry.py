@@ -8,15 +8,20 @@ from nnrs.errors import ConfigError
 
 T = TypeVar("T")
 CLOSE = 0.66  # difflib's ratio, of which its own default, 0.6, takes "sine" for "linear"
+SHORTEST = 3  # letters of a name that may stand for the beginning of a word of another
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant; None where none has two thirds of the letters in common.
+    """The known name that was probably meant: one with two thirds of its letters, or which it shortens; else None.
 
     >>> closest("cvs", ["csv", "json"]), closest("sine", ["linear", "static"])
     ('csv', None)
+    >>> closest("temp", ["batch", "temperature"]), closest("sigmoid", ["s-curve", "inverse-sigmoid"])
+    ('temperature', 'inverse-sigmoid')
     """
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=CLOSE)), None)
+    names = list(known)
+    shortened = [one for one in names if len(name) >= SHORTEST and f"-{name}" in f"-{one}"]
+    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=CLOSE) or shortened), None)
 
 
 def look_up(table: Mapping[str, T], name: str, kind: str) -> T:
