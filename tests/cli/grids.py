@@ -45,6 +45,13 @@ def failures_of(out):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def break_run(out, name):
+    """Have a run that was done fail whenever it is tried again."""
+    run = out / "runs" / name
+    (run / "result.json").unlink()
+    (run / "metrics.jsonl").write_text("{\n")
+
+
 def written(out):
     """Every file with the moment it was written."""
     return {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.cli.grids import break_run
 
 import nnrs as library
 from nnrs.cli.demo import demo_plan, free_folder
@@ -18,6 +19,7 @@ from nnrs.experiments.prepare import SPECIAL
 from nnrs.experiments.text import Text
 from nnrs.grid_directory import GridDirectory
 from nnrs.neighbors.table import NeighborTable
+from nnrs.run_directory import RunDirectory
 from nnrs.schedules import Schedule, progress
 
 CONFIG = """
@@ -344,6 +346,27 @@ def test_the_demo_shows_what_was_replaced_even_of_a_short_text(done, folder):
     assert "<h1>The mechanism on real text</h1>" in (folder / "short" / "report.html").read_text()
 
 
+def test_where_a_run_of_the_demo_fails_the_others_are_shown_and_it_is_named(nnrs, done, folder, tmp_path):
+    out = shutil.copytree(folder / "short", tmp_path / "out")
+    assert done["demo"].returncode == 0
+    break_run(out, "ss-nnrs_seed-1")
+    command = ["demo", "--epochs", 1, "--data", folder / "short.txt", "--out", out]
+    plain = nnrs(*command)
+    assert plain.returncode == 2
+    assert "The curriculum of" not in plain.stdout
+    assert re.search(r"│ test │ [\d.]+ │ [\d.]+ │ [\d.]+ │", plain.stdout)
+    missing = "is missing: ss-nnrs_seed-1 (failed)."
+    for told in (plain.stdout, (out / "report.txt").read_text(), (out / "report.html").read_text()):
+        assert missing in told
+    assert "error: ss-nnrs_seed-1: cannot read " in plain.stderr
+    break_run(out, "mle_seed-1")
+    assert list(json.loads(nnrs(*command, "--json").stdout)) == ["ss", "nnrs"]
+    for name in ("ss_seed-1", "nnrs_seed-1"):
+        break_run(out, name)
+    nothing = nnrs(*command)
+    assert (nothing.returncode, nothing.stdout) == (2, "")
+
+
 def test_the_demo_takes_the_first_free_folder(nnrs, tmp_path):
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo-2").mkdir()
@@ -364,7 +387,11 @@ def test_a_demo_that_was_interrupted_goes_on_in_its_folder(tmp_path, monkeypatch
             GridDirectory(name).write_plan(plans[epochs].as_dict())
     assert free_folder(plans[2]) == Path("demo")
     assert free_folder(plans[1]) == Path("demo-2")  # the other holds another demo
-    GridDirectory("demo").report_path.write_text("")
+    demo = GridDirectory("demo")
+    demo.report_path.write_text("")
+    assert free_folder(plans[2]) == Path("demo")  # the page may be of those of its runs that did not fail
+    for cell in plans[2].cells:
+        RunDirectory.create(demo.run_path(cell.name), {}).write_result({})
     assert free_folder(plans[2]) == Path("demo-3")  # the first has ended
     (tmp_path / "demo-3").mkdir()
     assert free_folder(plans[2]) == Path("demo-4")  # whosever that is

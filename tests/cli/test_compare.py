@@ -1,10 +1,13 @@
 """`nnrs compare` as a user runs it: from a text file to words, a table and a page."""
 
 import json
+import shutil
 import subprocess
+from html import escape
 from pathlib import Path
 
 import pytest
+from tests.cli.grids import break_run
 
 from nnrs.cli.many import repeating
 
@@ -67,6 +70,7 @@ def test_the_same_command_again_trains_nothing_and_says_the_same_as_json(nnrs, t
     assert done.returncode == 0, done.stderr
     assert {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*.json")} == before
     record = json.loads(done.stdout)
+    assert record["failed"] == []
     assert [(item["ours"], item["theirs"]) for item in record["contrasts"]] == [
         ("nnrs", "mle"),
         ("ss", "mle"),
@@ -81,6 +85,37 @@ def test_the_same_command_again_trains_nothing_and_says_the_same_as_json(nnrs, t
     mean = sum(by_seed["nnrs"]) / 2 - sum(by_seed["mle"]) / 2
     assert record["contrasts"][0]["mean"] == pytest.approx(mean, abs=1e-12)
     assert {item["metric"].split("|")[0] for item in record["others"]} >= {"bleu4", "self-bleu4"}
+
+
+def test_where_runs_fail_the_others_are_compared_and_those_are_named(nnrs, text, tiny, compared, tmp_path):
+    out = shutil.copytree(compared[0], tmp_path / "out")
+    break_run(out, "nnrs_seed-1")
+    command = ["compare", "--data", text, *tiny, *SMALL, "--out", out]
+    plain = nnrs(*command)
+    assert plain.returncode == 2
+    missing = "1 of 6 runs of the plan 'mle, nnrs and ss on small' is missing: nnrs_seed-1 (failed)."
+    assert f"- {missing}\n" in plain.stdout
+    assert "- One seed cannot tell nnrs from mle: " in plain.stdout
+    assert "- Two seeds cannot tell ss from mle: " in plain.stdout
+    assert "│ ss − mle" in plain.stdout
+    assert escape(missing) in (out / "report.html").read_text()
+    told = [line for line in plain.stderr.splitlines() if line.startswith("error: ")]
+    assert [line.split(": ")[1] for line in told] == ["nnrs_seed-1"]
+    for path in out.glob("runs/*_seed-*"):
+        if path.name not in ("mle_seed-2", "nnrs_seed-1"):
+            break_run(out, path.name)
+    alone = nnrs(*command)
+    assert alone.returncode == 2
+    assert "- There is nothing to compare yet among the runs that are finished.\n" in alone.stdout
+    assert "contrast" not in alone.stdout  # no table without a line
+    break_run(out, "mle_seed-2")
+    nothing, as_json = nnrs(*command), nnrs(*command, "--json")
+    assert (nothing.returncode, nothing.stdout, as_json.returncode) == (2, "", 2)
+    failed = json.loads(as_json.stdout)["failed"]
+    assert sorted(item["name"] for item in failed) == sorted(path.name for path in out.glob("runs/*"))
+    assert told == [
+        f"error: {item['name']}: {item['error']}" for item in failed if "nnrs_seed-1" in item["name"]
+    ]
 
 
 def test_records_of_all_its_runs_are_enough_for_the_same_words(nnrs, text, tiny, compared, tmp_path):

@@ -2,10 +2,12 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from statistics import fmean
 
 import pytest
+from tests.cli.grids import break_run
 
 from nnrs.experiments.paper import COLUMNS, MODELS, SCHEDULES, configurations
 from nnrs.schedules import Schedule, progress
@@ -62,6 +64,23 @@ def test_table_3_in_the_same_folder_trains_nothing(nnrs, root, table2):
     assert {line["decode"] for line in told} == {"sample", "teacher-forced"}
     assert all(line["signature"].startswith(f"{line['our_metric']}|") for line in told)
     assert "nan" not in done.stdout
+
+
+def test_where_runs_fail_the_rest_of_the_table_is_printed_and_those_are_named(nnrs, root, table2, tmp_path):
+    out = shutil.copytree(table2[0], tmp_path / "out")
+    break_run(out, "SS-NNRS_gru_mine_seed-1")
+    command = ["paper", "table2", "--data", root, "--corpus", "mine", *SMALL, "--out", out]
+    plain = nnrs(*command)
+    assert plain.returncode == 2
+    assert "mine, teacher-forced." in plain.stdout
+    missing = "is missing: SS-NNRS_gru_mine_seed-1 (failed)."
+    assert missing in " ".join(plain.stdout.split())
+    assert missing in (out / "report.html").read_text()
+    assert "error: SS-NNRS_gru_mine_seed-1: cannot read " in plain.stderr
+    for path in out.glob("runs/*/result.json"):
+        break_run(out, path.parent.name)
+    nothing = nnrs(*command)
+    assert (nothing.returncode, nothing.stdout) == (2, "")
 
 
 def test_a_table_is_printed_again_from_its_records_alone(nnrs, root, table2, tmp_path):

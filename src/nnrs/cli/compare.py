@@ -1,5 +1,8 @@
 """`nnrs compare`: whether it helps on a text of one's own."""
 
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -52,11 +55,9 @@ def compare(
     """Train methods side by side, and say what is better than what, by how much and how sure. It may be nothing."""
     from nnrs.cli.grid import carry_out
     from nnrs.experiments.compare import plan
-    from nnrs.experiments.findings import findings, reach
-    from nnrs.experiments.groups import grouped
+    from nnrs.experiments.findings import reach
     from nnrs.experiments.options import parse_seeds
     from nnrs.experiments.settings import pairs_of
-    from nnrs.experiments.store import collect
 
     check_means()
     chosen, wanted = names(methods), parse_seeds(seeds)
@@ -72,15 +73,28 @@ def compare(
         ray=ray,
         listed=("json" if json else "table") if dry_run else None,
         remarks=reach(len(wanted), len(pairs_of(chosen))),
+        tell=partial(_tell, made.title, out, json),
     )
+
+
+def _tell(title: str, out: Path, json: bool, failed: Mapping[str, str]) -> None:
+    """What the runs that are done say, which of the plan are missing, and in JSON also what became of those."""
+    from nnrs.cli.grid import listed_failures
+    from nnrs.experiments.findings import findings
+    from nnrs.experiments.groups import grouped
+    from nnrs.experiments.missing import missing_runs
+    from nnrs.experiments.store import collect
+
     results = collect(out)
-    found, page = findings(results), write_page(out)
+    found, page = findings(results, missing_runs([out])), write_page(out) if results else None
     if json:
-        print_json({"title": made.title, **found.as_dict(), "report": str(page) if page else None})
-        return
-    _print_groups(grouped(results), made.title)
-    _print_contrasts(found)
-    print_findings(found)
+        report = str(page) if page else None
+        print_json({"title": title, **found.as_dict(), "report": report, "failed": listed_failures(failed)})
+    elif results:
+        _print_groups(grouped(results), title)
+        if found.contrasts:
+            _print_contrasts(found)
+        print_findings(found)
 
 
 def _print_groups(groups: "list[Group]", title: str) -> None:

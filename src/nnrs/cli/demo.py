@@ -1,6 +1,7 @@
 """`nnrs demo`: the mechanism on real text, in a few minutes on a laptop."""
 
 import shlex
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,22 +44,27 @@ def demo(
     """Train mle, ss, nnrs and ss-nnrs side by side and show what each did to its inputs. Names no winner."""
     from nnrs.cli.grid import carry_out
     from nnrs.corpus import open_corpus
-    from nnrs.experiments.store import collect
-    from nnrs.grid_directory import GridDirectory
-    from nnrs.report.page import write_report
 
     check_means(drawing=True)
     open_corpus(data)  # refused before there is a folder
     plan = demo_plan(data, epochs)
     folder = out or free_folder(plan)
-    carry_out(plan, folder, jobs=None, device=device, ray=None)
+    carry_out(plan, folder, jobs=None, device=device, ray=None, tell=lambda failed: _tell(folder, json))
+
+
+def _tell(folder: Path, json: bool) -> None:
+    """What the runs that are done show, the page, and which of the four are missing."""
+    from nnrs.experiments.store import collect
+    from nnrs.grid_directory import GridDirectory
+    from nnrs.report.page import write_report
+
     results, page = collect(folder), GridDirectory(folder).report_path
-    write_report([folder], page)
+    missing = write_report([folder], page) if results else []
     if json:
         print_json({result.labels["method"]: _record(result) for result in results})
-        return
-    _print(results, folder)
-    typer.echo(f"report to open: {page}")
+    elif results:
+        _print(results, folder, missing)
+        typer.echo(f"report to open: {page}")
 
 
 def demo_plan(data: str, epochs: int) -> "Plan":
@@ -84,13 +90,16 @@ def free_folder(plan: "Plan") -> Path:
 
 
 def _is_interrupted(path: Path, plan: "Plan") -> bool:
-    """Whether a folder holds the same runs and not yet the page that they end with."""
+    """Whether a folder holds the same runs, and not yet all of their results or the page that they end with."""
+    from nnrs.experiments.missing import missing_runs
     from nnrs.experiments.plan import Plan
     from nnrs.grid_directory import GridDirectory
 
     grid = GridDirectory(path)
     stored = grid.plan()
-    return stored is not None and Plan.from_dict(stored) == plan and not grid.report_path.exists()
+    if stored is None or Plan.from_dict(stored) != plan:
+        return False
+    return not grid.report_path.exists() or bool(missing_runs([path]))
 
 
 def _record(result: "Result") -> dict[str, Any]:
@@ -98,7 +107,7 @@ def _record(result: "Result") -> dict[str, Any]:
     return {**{name: result.record[name] for name in names}, "metrics": result.epochs}
 
 
-def _print(results: "list[Result]", folder: Path) -> None:
+def _print(results: "list[Result]", folder: Path, missing: Sequence[str]) -> None:
     """The tables on standard output, and the same as a text file."""
     from rich.console import Console
 
@@ -114,16 +123,19 @@ def _print(results: "list[Result]", folder: Path) -> None:
     for method, result in by_method.items():
         printed.print(f"{method:8s} {_example(result.record['trajectory'])}\n", markup=False, highlight=False)
     curves = {method: result.epochs for method, result in by_method.items()}
-    columns = ("epoch", "ε asked", "γ asked", "really replaced", "τ", "effective neighbors")
-    printed.print(table("The curriculum of ss-nnrs", columns, map(_curriculum_row, curves["ss-nnrs"])))
+    if "ss-nnrs" in curves:
+        columns = ("epoch", "ε asked", "γ asked", "really replaced", "τ", "effective neighbors")
+        printed.print(table("The curriculum of ss-nnrs", columns, map(_curriculum_row, curves["ss-nnrs"])))
     by_epoch = [
         [str(epoch), *(f"{curve[epoch]['valid_perplexity']:.1f}" for curve in curves.values())]
-        for epoch in range(len(curves["mle"]))
+        for epoch in range(len(results[0].epochs))
     ]
     printed.print(table("Validation perplexity (lower is better)", ["epoch", *curves], by_epoch))
     tests = [["test", *(f"{result.record['test_perplexity']:.1f}" for result in results)]]
     printed.print(table("Test perplexity, one seed, a tiny model", ["", *curves], tests))
     printed.print("One seed and a few epochs decide nothing: these figures name no winner.")
+    for sentence in missing:
+        printed.print(sentence, markup=False, highlight=False)
     write_text(GridDirectory(folder).text_path, printed.export_text())
 
 

@@ -63,8 +63,6 @@ def grid(
 
     command = shlex.join(["nnrs", "grid", file.name, "--out", out.name])
     plan = read_plan(file, command)
-    listed = ("json" if json else "table") if dry_run else None
-    tell = partial(_tell, plan.title, out, json)
     carry_out(
         plan,
         out,
@@ -73,10 +71,9 @@ def grid(
         records=records,
         device=device,
         ray=ray,
-        listed=listed,
-        when_failed=tell,
+        listed=("json" if json else "table") if dry_run else None,
+        tell=partial(_tell, plan.title, out, json),
     )
-    tell({})
 
 
 def _tell(title: str, out: Path, json: bool, failed: Mapping[str, str]) -> None:
@@ -88,10 +85,14 @@ def _tell(title: str, out: Path, json: bool, failed: Mapping[str, str]) -> None:
     for warning in training_warnings(results):
         note(warning)
     if json:
-        without = [{"name": name, "error": error} for name, error in failed.items()]
-        print_json([*(result.record for result in results), *without])
+        print_json([*(result.record for result in results), *listed_failures(failed)])
     elif results:
         _report(results, title, out)
+
+
+def listed_failures(failed: Mapping[str, str]) -> "list[Json]":
+    """Runs that failed as JSON names them."""
+    return [{"name": name, "error": error} for name, error in failed.items()]
 
 
 def _list_runs(lines: "list[Json]", title: str, format: str) -> None:
@@ -122,11 +123,11 @@ def carry_out(
     ray: str | None,
     listed: str | None = None,
     remarks: Sequence[str] = (),
-    when_failed: Callable[[Mapping[str, str]], None] = lambda failed: None,
+    tell: Callable[[Mapping[str, str]], None] = lambda failed: None,
 ) -> None:
-    """Run a plan with its progress on standard error; returns only where every run is done.
+    """Run a plan with its progress on standard error, then `tell` what came of it; returns where every run is done.
 
-    Where runs failed, `when_failed` hears which and why before this leaves with 2. With a format for a list of
+    `tell` hears which runs failed and why; where some did, this leaves with 2 after it. With a format for a list of
     the runs, that is all it does. Remarks are made once nothing is refused any more.
     """
     from nnrs.cli.interrupt import Interruptible
@@ -163,8 +164,8 @@ def carry_out(
                 watch=shown.show,
                 should_stop=interruption.asked,
             )
-    if outcome.failed and not outcome.remaining:
-        when_failed(outcome.failed)
+    if not outcome.remaining:
+        tell(outcome.failed)
     _explain(outcome, out, interruption.exit_code)
 
 

@@ -64,10 +64,8 @@ def paper(
 ) -> None:
     """Run what is missing of a table, print it in the paper's layout, and write the page."""
     from nnrs.cli.grid import carry_out
-    from nnrs.experiments.findings import findings
     from nnrs.experiments.options import parse_seeds
     from nnrs.experiments.paper import plan
-    from nnrs.experiments.store import collect
 
     _check(what, format, out)
     corpora = _corpora(data, corpus, pilot)
@@ -86,12 +84,31 @@ def paper(
         rows=named("rows", rows),
         schedules=named("schedules", schedules),
     )
-    listed = format if dry_run else None
-    carry_out(made, out, jobs=jobs, fleet=fleet, records=records, device=device, ray=ray, listed=listed)
+    carry_out(
+        made,
+        out,
+        jobs=jobs,
+        fleet=fleet,
+        records=records,
+        device=device,
+        ray=ray,
+        listed=format if dry_run else None,
+        tell=lambda failed: _tell(what, format, out),
+    )
+
+
+def _tell(what: str, format: str, out: Path) -> None:
+    """What there is of the table, which of its runs are missing, and the page."""
+    from nnrs.experiments.findings import findings
+    from nnrs.experiments.missing import missing_runs
+    from nnrs.experiments.store import collect
+
     results = collect(out)
+    if not results:
+        return
     _print(what, results, format, out)
     if what != "figures" and format == "table":
-        print_findings(findings(results))
+        print_findings(findings(results, missing_runs([out])))
     write_page(out)
 
 
