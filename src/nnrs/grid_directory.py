@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nnrs.errors import RunError
 from nnrs.files import Claim, explained, locked, read_json, refuse_file, write_json
-from nnrs.run_directory import Json
+from nnrs.run_directory import Json, RunDirectory
 
 
 class GridDirectory:
@@ -108,9 +108,10 @@ class GridDirectory:
         return claim is None
 
     def add_failure(self, record: Json) -> None:
-        """A line about a try that failed; lines of several processes do not mix."""
+        """A line about a try that failed, and where the run stood; lines of several processes do not mix."""
         path = self.path / "failures.jsonl"
-        line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
+        told = {**record, "step": self._step(record["name"])}
+        line = (json.dumps(told, ensure_ascii=False) + "\n").encode()
         with explained(path), path.open("ab", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write(line)
@@ -126,8 +127,24 @@ class GridDirectory:
         return [record for record in map(_parsed, lines) if record is not None]
 
     def failed(self) -> dict[str, str]:
-        """How the last try of each cell ended that one of failed: diverged, error or lost. It may be done by now."""
-        return {str(record.get("name")): str(record.get("kind")) for record in self.failures()}
+        """How the last try of each cell ended that one of failed: diverged, error or lost. It may be done by now.
+
+        One that went on since its error, and did not come to an end, is lost as well; one that diverged would again.
+        """
+        last = {str(record.get("name")): record for record in self.failures()}
+        return {
+            name: "lost" if self._went_on(name, record) else str(record.get("kind"))
+            for name, record in last.items()
+        }
+
+    def _went_on(self, name: str, failure: Json) -> bool:
+        """Whether a run has another checkpoint than when it failed by an error; an old line does not say which."""
+        now = self._step(name)
+        return failure.get("kind") == "error" and failure.get("step", now) != now
+
+    def _step(self, name: str) -> int | None:
+        """The step of a run's newest checkpoint."""
+        return max(RunDirectory(self.run_path(name)).steps(), default=None)
 
 
 def _parsed(line: str) -> Json | None:

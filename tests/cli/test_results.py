@@ -6,6 +6,7 @@ import io
 import json
 from html import unescape
 
+import torch
 from tests.report.factory import make_results, write_results
 
 from nnrs.experiments.findings import NOTHING_YET
@@ -162,6 +163,21 @@ def test_a_run_that_was_begun_is_not_finished_nor_one_whose_process_died_before_
     GridDirectory(lost).add_failure({"name": "ss_seed-1", "kind": "lost", "error": "killed", "try": 1})
     for folder in (begun, lost):
         assert "missing: ss_seed-1 (not finished), ss_seed-2 (diverged)." in missing_runs([folder])[0]
+
+
+def test_a_run_that_failed_and_was_stopped_when_it_was_tried_again_is_not_finished(tmp_path):
+    folder = folder_of(tmp_path / "grid", "mle_seed-1", "mle_seed-2")
+    grid = GridDirectory(folder)
+    run = RunDirectory.create(grid.run_path("ss_seed-1"), {})
+    failure = {"name": "ss_seed-1", "kind": "error", "error": "no", "try": 1}
+    for step in (3, 7):
+        grid.add_failure(failure)
+        assert "ss_seed-1 (failed), ss_seed-2 (diverged)." in missing_runs([folder])[0]
+        run.write_checkpoint({"model.weight": torch.zeros(1)}, {"step": step})
+        assert "ss_seed-1 (not finished), ss_seed-2 (diverged)." in missing_runs([folder])[0]
+    with (folder / "failures.jsonl").open("a") as file:  # as an earlier version wrote it
+        file.write(json.dumps(failure) + "\n")
+    assert "ss_seed-1 (failed), ss_seed-2 (diverged)." in missing_runs([folder])[0]
 
 
 def test_a_damaged_record_is_named_by_its_line_for_a_table_and_a_page(nnrs_each, tmp_path):
