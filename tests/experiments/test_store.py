@@ -93,6 +93,19 @@ def test_a_result_holds_the_run_in_numbers(made):
     assert parts["all"] == pytest.approx(parts["prediction"] + parts["neighbor"])
 
 
+def test_the_time_of_a_run_is_that_of_its_epochs_and_unknown_where_the_line_of_one_is_lost(copied):
+    spent = [line["train_seconds"] for line in copied.records("timing")]
+    assert len(spent) == 3
+    assert build_result(copied).record["timing"]["train_seconds"] == pytest.approx(sum(spent), rel=1e-12)
+    timing = copied.path / "timing.jsonl"
+    timing.write_bytes(timing.read_bytes()[:-9])  # cut in its last line
+    copied.write_result(build_result(copied).record)
+    [result] = collect(copied.path)
+    assert result.record["timing"]["train_seconds"] is None
+    [row] = csv.DictReader(results_csv([result]).splitlines())
+    assert row["train_seconds"] == ""
+
+
 @pytest.mark.parametrize("best", [0, 1, 2])
 def test_what_was_really_replaced_is_counted_up_to_the_epoch_that_is_scored(copied, best):
     copied.write_summary(copied.summary() | {"best_epoch": best})

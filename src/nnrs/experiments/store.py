@@ -63,7 +63,7 @@ FIELDS: tuple[Kind, ...] = (
     ("a whole number", _is_whole, ("seed", "best_epoch")),
     ("a whole number or null", lambda value: value is None or _is_whole(value), ("parameters",)),
     ("a number", _is_number, ("valid_perplexity", "test_perplexity", "valid_nats", "test_nats")),
-    ("a number", _is_number, ("timing.train_seconds",)),
+    ("a number or null", lambda value: value is None or _is_number(value), ("timing.train_seconds",)),
 )
 SCORE_FIELDS: tuple[Kind, ...] = (
     ("a text", _is_text, ("metric", "signature")),
@@ -177,7 +177,7 @@ def build_result(
         "model": model,
         "request": shown_request(request) if request else None,
         "timing": {
-            "train_seconds": sum(line["train_seconds"] for line in directory.records("timing")),
+            "train_seconds": _train_seconds(directory, len(epochs)),
             "environment": record["environment"],
         },
     }
@@ -349,6 +349,12 @@ def group_of(config: RunConfig, record: Json) -> str:
 
 def _mean(records: Sequence[Json], name: str) -> float:
     return fmean(record[name] for record in records)
+
+
+def _train_seconds(directory: RunDirectory, epochs: int) -> float | None:
+    """What training took; None where the lines of some epochs are lost, rather than too little."""
+    lines = directory.records("timing")
+    return sum(line["train_seconds"] for line in lines) if len(lines) == epochs else None
 
 
 def _is_final(score: Json) -> bool:
