@@ -32,7 +32,11 @@ BAD_TRAINING = {
     # numbers
     "k of the vocabulary": ("--k 152", "k=152", "only 150 words"),
     "usual k of two words": ("--data {files}/two.txt --method nnrs", "k=2, the usual for 4 words,", "only 2"),
-    "too large a model": ("--units 10000000", "not enough memory", "Use a smaller --preset, --units"),
+    "too large a model": (
+        "--units 10000000",
+        "lstm-2x10000000 takes at least 12,800,",
+        "Use a smaller --preset",
+    ),
     "rate above 1": ("--neighbor-rate 0:1.5", "[0, 1]", "1.5"),
     # names (more of them, without a process each, in tests/experiments/test_config.py)
     "method": ("--method ss-nrs", "unknown method 'ss-nrs'", "Did you mean 'ss-nnrs'?"),

@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import torch
+
 from nnrs.corpus import is_built_in, open_corpus
-from nnrs.errors import DataError
+from nnrs.errors import ConfigError, DataError
 from nnrs.experiments.config import TRANSLATE, RunConfig
+from nnrs.experiments.enough_memory import check_memory
 from nnrs.experiments.enough_words import check_neighbors
 from nnrs.experiments.generations import WITHOUT_WINDOW, split_lack
 from nnrs.experiments.grid import Board, look_at
@@ -25,9 +28,9 @@ def look_ahead(
 ) -> tuple[Board, Records]:
     """What is known of a plan's runs in a folder, and the records of those that were done elsewhere.
 
-    Refused before anything is trained where a file of a run to come is not there, its text too small or a package
-    missing that it is measured with; and where what is there is another run, or was made from another text. Runs that
-    are trained `elsewhere` may have other devices, and other packages.
+    Refused before anything is trained where a file of a run to come is not there, its text too small, its model too
+    large or a package missing that it is measured with; and where what is there is another run, or was made from
+    another text. Runs that are trained `elsewhere` may have other devices, and other packages.
     """
     board, shelf = look_at(plan, out), Shelf()
     left = [cell.config for cell in board.left]
@@ -37,7 +40,7 @@ def look_ahead(
     check_held(board, shelf)
     found = matching_records(plan, sources, device, shelf) if sources else {}
     if not elsewhere:
-        choose_device(device)
+        _check_sizes(board, found, choose_device(device))
         check_neighbors(board.left, shelf)
         _check_packages(board, found)
     return board, found
@@ -51,6 +54,16 @@ def outlook(board: Board, found: Records) -> list[Json]:
         trained = board.trained(cell.name) if state in TO_RUN else epochs
         lines.append({"run": cell.name, "state": state, "trained": trained, "epochs": epochs})
     return lines
+
+
+def _check_sizes(board: Board, found: Records, device: torch.device) -> None:
+    """Models whose layers alone are more than the memory; whoever has read the text knows of the rest."""
+    for cell, state in _states(board, found):
+        try:
+            if state in TO_RUN:
+                check_memory(cell.config.model, device)
+        except ConfigError as error:
+            raise ConfigError(f"{cell.name}: {error}") from None
 
 
 def _check_packages(board: Board, found: Records) -> None:

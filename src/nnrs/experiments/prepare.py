@@ -15,6 +15,7 @@ from nnrs.corpus import is_built_in
 from nnrs.embeddings import Coverage, Embeddings, project, read_vectors, vectors_from_text
 from nnrs.errors import ConfigError, DataError
 from nnrs.experiments.config import TRANSLATE, RunConfig, VectorsConfig
+from nnrs.experiments.enough_memory import check_memory
 from nnrs.experiments.text import Text
 from nnrs.models import build_model
 from nnrs.models.base import WORD_RANGE, SequenceModel
@@ -133,6 +134,7 @@ def prepare(config: RunConfig, device: torch.device, shelf: Shelf) -> Parts:
     vectors = shelf.take(vectors_for, config.vectors, text) if config.uses_vectors else None
     config = resolved(located(config), text, device)
     windows = shelf.take(_windows, text, config.training, device)
+    check_memory(config.model, device, len(text.vocabulary), windows[0].inputs.numel())
     shuffles = METHODS[config.policy.method].proposal is shuffled_neighbors
     seed = config.seed if shuffles else 0  # no other table depends on it
     policy = shelf.take(_policy, config.policy, config.vectors, text, vectors, seed, device)

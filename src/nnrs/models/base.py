@@ -9,7 +9,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -108,7 +108,14 @@ class SequenceModel(nn.Module, ABC):
     cuDNN differentiates in train mode only: leave the model there.
     """
 
+    squares_per_layer: ClassVar[int]  # matrices of units by units
     _dropped: tuple[Tensor, ...] = ()  # recurrent weights in place of its own
+
+    @classmethod
+    def least_parameters(cls, config: ModelConfig, vocab_size: int) -> int:
+        """How many numbers such a model learns at the least, without making it: its word vectors and its layers'."""
+        words = vocab_size if config.tied else 2 * vocab_size
+        return config.units * (words + config.layers * cls.squares_per_layer * config.units)
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         super().__init__()

@@ -19,6 +19,7 @@ class Highway(SequenceModel):
     Dropout acts on the word vectors and on the output.
     """
 
+    squares_per_layer = 2  # R_h and R_t
     dropout_places = 2
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:

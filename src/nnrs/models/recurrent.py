@@ -75,6 +75,7 @@ class RecurrentModel(SequenceModel):
 class LSTM(RecurrentModel):
     """A stack of LSTM layers; the state is (h1, c1, h2, c2, ...)."""
 
+    squares_per_layer = 8  # four gates, of input and of state
     layer_type = nn.LSTM
     states_per_layer = 2
 
@@ -93,6 +94,7 @@ class LSTM(RecurrentModel):
 class GRU(RecurrentModel):
     """A stack of GRU layers; the state is (h1, h2, ...)."""
 
+    squares_per_layer = 6  # three gates, of input and of state
     layer_type = nn.GRU
     states_per_layer = 1
 

@@ -91,6 +91,8 @@ class Transformer(SequenceModel):
     each half of a block adds, and on the output.
     """
 
+    squares_per_layer = 12  # queries, keys, values, what is attended to; four wide and four back
+
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         super().__init__(config, vocab_size)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
