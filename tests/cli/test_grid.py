@@ -217,7 +217,8 @@ def test_a_grid_that_is_done_stays_so_where_every_model_is_damaged(nnrs, copied)
 
 def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go_on(nnrs, text, tmp_path):
     more = '[[runs]]\nlearning_rate = 5\n[[runs]]\nmethod = "mle"\nlearning_rate = 1e30\nclip = 1e30\n'
-    bad = '[[runs]]\nmethod = "nnrs"\nprotect = ["nowhere"]\n'
+    (tmp_path / "narrow.vec").write_text("w001 1 2\nw002 1\n")
+    bad = f'[[runs]]\nmethod = "nnrs"\nvectors = "{tmp_path / "narrow.vec"}"\n'
     file = tmp_path / "grid.toml"
     body = GRID.format(text=text, epochs=1, methods='"mle"', seeds="1", more="")
     file.write_text(body + more + bad)
@@ -228,7 +229,7 @@ def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go
     told = [line for line in ended.stderr.splitlines() if line.startswith("error:")]
     assert len(told) == 2
     assert any("perplexity is no longer finite" in line for line in told)
-    assert any("cannot protect 'nowhere'" in line for line in told)
+    assert any("narrow.vec, line 2" in line for line in told)
     kinds = sorted((record["kind"], record["try"]) for record in failures_of(tmp_path / "out"))
     assert kinds == [("diverged", 1), ("error", 1)]
     last = ended.stderr.splitlines()[-1]

@@ -10,7 +10,7 @@ from nnrs.cli.grid import carry_out
 from nnrs.corpus import SPLITS, Corpus
 from nnrs.errors import ConfigError, NnrsError
 from nnrs.experiments import enough_words
-from nnrs.experiments.enough_words import check_neighbors
+from nnrs.experiments.enough_words import check_neighbors, check_protected
 from nnrs.experiments.plan import Plan, expand
 from nnrs.experiments.prepare import Shelf, prepare
 from nnrs.experiments.subject import Request
@@ -32,9 +32,9 @@ def cells_on(text, **settings):
     return expand({"data": str(text), "method": "nnrs", **SETTINGS, **settings})
 
 
-def refusal(cells):
+def refusal(cells, check=check_neighbors):
     try:
-        check_neighbors(cells, Shelf())
+        check(cells, Shelf())
     except NnrsError as error:
         return str(error)
     return None
@@ -146,3 +146,58 @@ def test_a_text_of_many_words_is_read_no_further_than_to_words_enough(tmp_path, 
     assert (
         next(lines) == 5
     )  # the fifth line has 90 words for the fifth time; and it is read once for all runs
+
+
+@pytest.mark.parametrize("listed", [None, "json"], ids=["run", "dry run"])
+def test_protected_words_that_a_text_lacks_are_told_before_anything_is_trained_or_written(tmp_path, listed):
+    text = write_words(tmp_path / "text.txt", 90)
+    cells = tuple(cells_on(text, runs=[{"method": "mle"}, {"protect": ["w003", "nowhere"]}]))
+    plan = Plan(kind="grid", title="t", command="c", cells=cells, request=Request())
+    said = r"^nnrs_w003\+nowhere_seed-1: cannot protect 'nowhere': it is not in the vocabulary"
+    with pytest.raises(ConfigError, match=said):
+        carry_out(plan, tmp_path / "out", jobs=1, device="cpu", ray=None, listed=listed)
+    assert not (tmp_path / "out").exists()
+
+
+# Settings, and whether what they protect is among the ninety words of a text of 20 lines, 18 of them for training.
+PROTECTED = {
+    "a word of the text": ({"protect": ["w001"]}, True),
+    "a special one": ({"protect": ["w001", "<eos>"]}, True),
+    "one it lacks": ({"protect": ["w001", "w090"]}, False),
+    "often enough": ({"protect": ["w001"], "min_count": 18}, True),
+    "too rare": ({"protect": ["w001"], "min_count": 19}, False),
+    "a small vocabulary": ({"protect": ["w001"], "max_vocabulary": 91}, True),
+    "too small a one": ({"protect": ["w089"], "max_vocabulary": 91}, False),
+}
+
+
+@pytest.mark.parametrize("case", PROTECTED)
+def test_what_is_refused_to_be_protected_is_what_could_not_be(case, tmp_path):
+    settings, known = PROTECTED[case]
+    (tmp_path / "text.txt").write_text((" ".join(f"w{index:03d}" for index in range(90)) + "\n") * 20)
+    [cell] = cells_on(tmp_path / "text.txt", **settings)
+    said = None
+    try:
+        prepare(cell.config, torch.device("cpu"), Shelf())
+    except NnrsError as error:
+        said = f"{cell.name}: {error}"
+    assert (said is None) == known
+    assert refusal([cell], check_protected) == said
+
+
+def test_a_text_is_read_no_further_than_to_its_protected_words_and_once_for_all_runs(tmp_path, monkeypatch):
+    text, lines = write_words(tmp_path / "text.txt", 90), count()
+
+    def read():
+        for number in range(90):
+            next(lines)
+            yield [f"w{number:03d}"] * 2
+
+    endless = Corpus("endless", dict.fromkeys(SPLITS, read))
+    monkeypatch.setattr(enough_words, "open_corpus", lambda source: endless)
+    monkeypatch.setattr(enough_words.Text, "read", None)
+    settings = {"protect": ["w006", "w003"], "min_count": 2, "seeds": "1-9"}
+    check_protected(cells_on(text, method=["nnrs", "ss-nnrs"], **settings), Shelf())
+    assert next(lines) == 7  # w006 stands in the seventh line
+    check_protected(cells_on(text, method="nnrs"), Shelf())
+    assert next(lines) == 8  # nothing more was read where nothing is protected

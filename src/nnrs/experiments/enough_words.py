@@ -1,11 +1,10 @@
-"""Whether texts have words enough for the neighbors that runs ask for, told before any of them is trained."""
+"""Whether texts have the words that runs protect, and enough for their neighbors, told before any is trained."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from nnrs.corpus import Corpus, open_corpus
 from nnrs.embeddings.cooccurrence import MIN_COUNT
-from nnrs.errors import NnrsError
 from nnrs.experiments.config import TRANSLATE, DataConfig, VectorsConfig
 from nnrs.experiments.plan import Cell
 from nnrs.experiments.prepare import SPECIAL, Shelf, protected_ids, vectors_for
@@ -30,10 +29,40 @@ def check_neighbors(cells: Iterable[Cell], shelf: Shelf) -> None:
         if asked in checked or policy.transition_whole or not METHODS[policy.method].rules:
             continue
         checked.add(asked)
-        try:
+        with cell.named_in_errors():
             _check(*asked, shelf)
-        except NnrsError as error:
-            raise type(error)(f"{cell.name}: {error}") from None
+
+
+def check_protected(cells: Iterable[Cell], shelf: Shelf) -> None:
+    """Refuse runs that protect words which their vocabulary lacks.
+
+    A text is read no further than to the last of them; whole where one is missing, or the vocabulary has a bound.
+    """
+    checked = set()
+    for cell in cells:
+        data, vectors = cell.config.data, cell.config.vectors
+        asked = data, vectors.protect
+        if asked in checked:
+            continue
+        checked.add(asked)
+        with cell.named_in_errors():
+            if not _has_words(*asked):
+                protected_ids(vectors, shelf.take(Text.read, data).vocabulary)
+
+
+def _has_words(data: DataConfig, words: Sequence[str]) -> bool:
+    """Whether the vocabulary surely has these words, as far as the text says."""
+    if not words or data.max_vocabulary is not None:  # which may leave out any
+        return not words
+    missing = dict.fromkeys(words, data.min_count)
+    for line in _corpus(data).lines("train"):
+        for word in missing.keys() & line:
+            missing[word] -= line.count(word)
+            if missing[word] <= 0:
+                del missing[word]
+        if not missing:
+            return True
+    return False
 
 
 def _check(data: DataConfig, vectors: VectorsConfig, k: int | None, shelf: Shelf) -> None:

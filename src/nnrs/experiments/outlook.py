@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 
 from nnrs.corpus import is_built_in, open_corpus
-from nnrs.errors import ConfigError, DataError
+from nnrs.errors import DataError
 from nnrs.experiments.config import TRANSLATE, RunConfig
 from nnrs.experiments.enough_memory import check_memory
-from nnrs.experiments.enough_words import check_neighbors
+from nnrs.experiments.enough_words import check_neighbors, check_protected
 from nnrs.experiments.generations import WITHOUT_WINDOW, split_lack
 from nnrs.experiments.grid import Board, look_at
 from nnrs.experiments.held import check_held
@@ -41,6 +41,7 @@ def look_ahead(
     found = matching_records(plan, sources, device, shelf) if sources else {}
     if not elsewhere:
         _check_sizes(board, found, choose_device(device))
+        check_protected(board.left, shelf)
         check_neighbors(board.left, shelf)
         _check_packages(board, found)
     return board, found
@@ -59,11 +60,9 @@ def outlook(board: Board, found: Records) -> list[Json]:
 def _check_sizes(board: Board, found: Records, device: torch.device) -> None:
     """Models whose layers alone are more than the memory; whoever has read the text knows of the rest."""
     for cell, state in _states(board, found):
-        try:
-            if state in TO_RUN:
+        if state in TO_RUN:
+            with cell.named_in_errors():
                 check_memory(cell.config.model, device)
-        except ConfigError as error:
-            raise ConfigError(f"{cell.name}: {error}") from None
 
 
 def _check_packages(board: Board, found: Records) -> None:

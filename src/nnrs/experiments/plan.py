@@ -4,7 +4,8 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,14 @@ class Cell:
     def as_dict(self) -> Json:
         """The cell as plain values; `from_dict` takes it back."""
         return {"name": self.name, "labels": self.labels, "config": self.config.as_dict()}
+
+    @contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Have an error of ours begin with this run's name."""
+        try:
+            yield
+        except NnrsError as error:
+            raise type(error)(f"{self.name}: {error}") from None
 
     @staticmethod
     def from_dict(values: Json) -> "Cell":
