@@ -17,6 +17,7 @@ import typer
 
 from nnrs.cli.interrupt import Interruptible
 from nnrs.cli.torchrun import _own_device, joined
+from nnrs.cli.train import _explain_stop
 from nnrs.errors import ConfigError, RunError
 from nnrs.experiments import run as runs
 from nnrs.experiments import together
@@ -209,8 +210,9 @@ def test_a_process_whose_peers_are_gone_says_so_in_one_line(monkeypatch):
         joined("cpu"),
     ):
         pass
-    with pytest.raises(typer.Exit), joined("cpu"):  # it has been told
+    with pytest.raises(typer.Exit) as left, joined("cpu"):  # it has been told
         pass
+    assert left.value.exit_code == 2
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     with pytest.raises(RunError), joined("cpu"):  # not in this life
         pass
@@ -294,3 +296,17 @@ def test_a_run_that_processes_share_trains_in_no_fleet(monkeypatch, text, tmp_pa
     for group, expected in ((ALONE, True), (Two(), False)):
         run = runs.start(config, tmp_path / str(group.size), cpu, group)
         assert together.trains_in_fleet(run) == expected
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_every_process_of_a_run_that_is_stopped_leaves_with_the_code_of_the_stop_and_one_says_so(
+    leads, text, tmp_path, capsys
+):
+    member = type("Member", (Group,), {"size": 2, "leads": leads})()
+    settings = {"data": {"source": str(text)}, "model": {"preset": "tiny"}, "policy": {"method": "mle"}}
+    run = runs.start(RunConfig.from_dict(settings), tmp_path / "run", torch.device("cpu"), member)
+    with pytest.raises(typer.Exit) as left:
+        _explain_stop([together.Outcome(run)], tmp_path / "run", 143)
+    assert left.value.exit_code == 143
+    said = f"stopped in epoch 0 after window 0; saved. Continue with: nnrs train --out {tmp_path / 'run'} --resume\n"
+    assert capsys.readouterr() == ("", said if leads else "")

@@ -317,6 +317,30 @@ def test_the_size_of_a_fleet_is_told_to_who_shares_out(asked, most, board, monke
     assert told == [most]
 
 
+@pytest.mark.parametrize(("done", "code"), [(1, 130), (5, 2)], ids=["stopped", "ended"])
+def test_a_grid_with_a_failure_tells_of_its_results_at_its_end_and_not_when_it_is_stopped(
+    done, code, board, monkeypatch, capsys
+):
+    bad, *others = (cell.name for cell in board.left)
+
+    def share_some(board, *more):
+        board.hear(News(name=bad, how="error", error="no such word."))
+        for name in others[:done]:
+            board.hear(News(name=name, how="done"))
+
+    told = []
+    monkeypatch.setattr("nnrs.experiments.grid.share_out", share_some)
+    with pytest.raises(typer.Exit) as left:
+        carry_out(board.plan, board.grid.path, jobs=1, device="cpu", ray=None, tell=told.append)
+    assert left.value.exit_code == code
+    said = {
+        130: "stopped with 1 runs done and 4 left; saved. Run it again to continue.",
+        2: f"5 runs are done, 1 failed. Run it again to retry 1: {board.grid.path}",
+    }
+    assert capsys.readouterr().err.splitlines() == [f"error: {bad}: no such word.", said[code]]
+    assert told == ([] if code == 130 else [{bad: "no such word."}])
+
+
 def test_a_gpu_trains_one_fleet_or_measures_several_runs_that_are_trained(board):
     trained, other, fresh, *_ = board.plan.cells
     for cell in (trained, other):
