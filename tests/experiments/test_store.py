@@ -86,7 +86,9 @@ def test_a_result_holds_the_run_in_numbers(made):
     assert record["test_nats"] == pytest.approx(math.log(summary["test_perplexity"]), rel=1e-15)
     assert record["valid_nats"] == pytest.approx(math.log(summary["valid_perplexity"]), rel=1e-15)
     assert record["parameters"] == made.parameters
-    assert record["epochs"] == epochs
+    assert record["epochs"] == [pytest.approx(epoch, rel=5e-7) for epoch in epochs]
+    kept, known = (lines[-1]["valid_perplexity"] for lines in (record["epochs"], epochs))
+    assert kept == float(f"{known:.7g}") != known
     # linear, three epochs: 0.2, 0.3, 0.4 and 0, 0.2, 0.4
     assert record["dose"] == {"prediction": pytest.approx(0.3), "neighbor": pytest.approx(0.2)}
     parts = record["effective"]

@@ -27,6 +27,7 @@ from nnrs.wording import counted
 
 FORMAT = 2
 SAMPLES = 5
+DIGITS = 7  # of an epoch's figures, as many as a float32 has: more would be a quarter of all that is stored
 LINES = (".jsonl", ".jsonl.gz")  # files of results
 FILES = ("data", "vectors", "oracle")  # of a request
 SECTIONS = ("data", "policy", "model", "optimizer", "training")  # of a configuration
@@ -169,7 +170,7 @@ def build_result(
             "neighbor": _mean(seen, "effective_neighbor_rate"),
             "all": _mean(seen, "effective_rate"),
         },
-        "epochs": epochs,
+        "epochs": [_kept(epoch) for epoch in epochs],
         "scores": [_without_model(score) for score in directory.scores() if _is_final(score)],
         "samples": _samples(directory.records("generations", **({"model": model} if model else {}))),
         "trajectory": trajectory,
@@ -349,6 +350,14 @@ def group_of(config: RunConfig, record: Json) -> str:
 
 def _mean(records: Sequence[Json], name: str) -> float:
     return fmean(record[name] for record in records)
+
+
+def _kept(epoch: Json) -> Json:
+    """An epoch's line with as many digits as are kept; metrics.jsonl has them all."""
+    return {
+        name: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+        for name, value in epoch.items()
+    }
 
 
 def _train_seconds(directory: RunDirectory, epochs: int) -> float | None:
