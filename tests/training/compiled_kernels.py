@@ -1,11 +1,12 @@
 """Compile every kernel for a GPU that is not there: `python -m tests.training.compiled_kernels 90`, its capability.
 
 Fleets as wide as a medium model train and score a few tokens, and a curriculum chooses inputs; each launch compiles,
-with the types, sizes and alignments that it is given, and computes nothing. Prints the kernels by name, each with the
-shared memory that its variants ask for, as JSON.
+with the types, sizes and alignments that it is given, and computes nothing. Prints the kernels by name as JSON, each
+with the shared memory that its variants ask for, and the axes of its grid whose numbers they multiply in 32 bits.
 """
 
 import json
+import re
 import sys
 from collections import defaultdict
 from dataclasses import replace
@@ -47,12 +48,15 @@ class AbsentGpu:
 
 def main(capability: int) -> None:
     driver.set_active(AbsentGpu(capability))
-    asked: dict[str, set[int]] = defaultdict(set)
+    shared: dict[str, set[int]] = defaultdict(set)
+    narrow: dict[str, set[str]] = defaultdict(set)
 
     def launch(function, grid):
         def compile_only(*arguments, **options):
             compiled = function.warmup(*arguments, grid=grid, **options)
-            asked[f"{function.fn.__module__}.{function.fn.__name__}"].add(compiled.metadata.shared)
+            name = f"{function.fn.__module__}.{function.fn.__name__}"
+            shared[name].add(compiled.metadata.shared)
+            narrow[name] |= narrow_axes(compiled.asm["ttir"])
 
         return compile_only
 
@@ -62,7 +66,14 @@ def main(capability: int) -> None:
             train(name, runs, precision)
     for k in (None, 13):
         choose(k)
-    print(json.dumps({name: sorted(sizes) for name, sizes in asked.items()}))
+    print(json.dumps({name: [sorted(shared[name]), "".join(sorted(narrow[name]))] for name in shared}))
+
+
+def narrow_axes(code: str) -> set[str]:
+    """The axes whose program numbers are multiplied as they come, in 32 bits, and could run over."""
+    axes = dict(re.findall(r"(%\w+) = tt\.get_program_id (\w)", code))
+    factors = re.findall(r"= arith\.muli (%\w+), (%\w+)[^:\n]*: i32", code)
+    return {axes[factor] for pair in factors for factor in pair if factor in axes}
 
 
 def train(name, runs, precision):
