@@ -44,8 +44,12 @@ def test_settings_stand_best_first_with_their_seeds_and_intervals():
     assert test["layer"][0]["encoding"]["y"]["sort"] == ["ss", "<b>"]
     assert values_of(test, "value") == [("ss", 2.0), ("ss", 2.5), ("<b>", 3.0), ("<b>", 5.0)]
     low, high = t_interval(worse)
-    assert ("<b>", pytest.approx(low)) in values_of(test, "low")
+    assert low < 0.0
+    assert ("<b>", 1.0) in values_of(test, "low")  # no perplexity is below it
     assert ("<b>", pytest.approx(high)) in values_of(test, "high")
+    low, high = t_interval([8.0, 9.0])
+    assert low > 1.0
+    assert ("ss", pytest.approx(low)) in values_of(own, "low")
     assert ("ss", 8.5) in values_of(own, "mean")
     assert "toy" in made["title"]["text"][0]
     more = [result("<b>", 9, 4.0, 9.0), result("one", 1, 4.0, 9.0)]

@@ -73,11 +73,20 @@ def test_tables_the_picture_and_the_page_call_a_setting_by_one_name():
 
 
 def test_several_seeds_have_students_interval_and_one_its_bootstrap():
-    several = Mean.of({1: 1.0, 2: 2.0, 3: 3.0}, (1.9, 2.1), "ppl")
-    assert (several.mean, several.low) == pytest.approx((2.0, 2.0 - 4.3027 / math.sqrt(3)), abs=1e-3)
-    alone = Mean.of({1: 1.0}, (0.9, 1.2), "ppl")
+    reach = 4.3027 / math.sqrt(3)
+    several = Mean.of("excess-nats-h5|test", {1: 1.0, 2: 2.0, 3: 3.0}, (1.9, 2.1), "")
+    assert (several.mean, several.low) == pytest.approx((2.0, 2.0 - reach), abs=1e-3)
+    alone = Mean.of("ppl|test", {1: 1.0}, (0.9, 1.2), "ppl")
     assert (alone.low, alone.mean, alone.high) == (0.9, 1.0, 1.2)
-    assert Mean.of({1: 1.0}, None, "ppl").low is None
+    assert Mean.of("ppl|test", {1: 1.0}, None, "ppl").low is None
+
+
+@pytest.mark.parametrize("metric", ["ppl", "ppl-decile10"])
+def test_the_interval_of_a_perplexity_ends_where_no_perplexity_is(metric):
+    reach = 4.3027 / math.sqrt(3)
+    low, high = (Mean.of(f"{metric}|test", {1: at - 1, 2: at, 3: at + 1}, None, "") for at in (2.0, 9.0))
+    assert (low.low, low.high) == (1.0, pytest.approx(2.0 + reach, abs=1e-3))
+    assert (high.low, high.high) == pytest.approx((9.0 - reach, 9.0 + reach), abs=1e-3)
 
 
 def test_curves_are_means_at_each_epoch_also_where_a_run_is_shorter():

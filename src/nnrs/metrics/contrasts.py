@@ -109,19 +109,19 @@ def corrected(contrasts: Sequence[Contrast]) -> list[Contrast]:
     ]
 
 
-def t_interval(differences: Sequence[float]) -> tuple[float, float] | None:
-    """The ends of Student's interval of a mean; None where a single value has no spread.
+def t_interval(values: Sequence[float], least: float = -math.inf) -> tuple[float, float] | None:
+    """The ends of Student's interval of a mean, which is at `least` so much; None where a value alone has no spread.
 
     >>> [round(end, 3) for end in t_interval([1.0, 2.0, 3.0])]  # 2 ± 4.303 · 1/√3
     [-0.484, 4.484]
     """
-    count = len(differences)
+    count = len(values)
     if count < 2:
         return None
-    mean = math.fsum(differences) / count
-    variance = math.fsum((value - mean) ** 2 for value in differences) / (count - 1)
+    mean = math.fsum(values) / count
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
     reach = _t_quantile(count - 1, 1 - ALPHA / 2) * math.sqrt(variance / count)
-    return mean - reach, mean + reach
+    return max(mean - reach, least), mean + reach
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:

@@ -1,5 +1,6 @@
 """A number together with what produced it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -17,11 +18,12 @@ class Family(NamedTuple):
 
     better: str  # higher | lower
     digits: int = 4  # behind the point, when printed
+    least: float = -math.inf  # that a mean can be, where intervals end at it
 
 
 # A metric is of the longest family that its name begins with: ppl-decile10 is a ppl.
 FAMILIES = {
-    "ppl": Family("lower", 2),
+    "ppl": Family("lower", 2, least=1.0),
     "bleu": Family("higher", 2),  # of a translation, in percent
     "bleu4": Family("higher", 2),  # in percent, as in the paper
     "corpus-bleu4": Family("higher", 2),

@@ -9,6 +9,7 @@ from nnrs.experiments.groups import Group, grouped, names_of
 from nnrs.experiments.store import Result
 from nnrs.files import check_replaceable, write_text
 from nnrs.metrics.contrasts import t_interval
+from nnrs.metrics.score import family_of
 from nnrs.report.vega import SCHEMA, Spec
 
 # What is drawn where it was measured, beside the test perplexity itself.
@@ -77,7 +78,7 @@ def _panel(
     means, seeds = [], []
     for name, each in zip(names, values, strict=True):
         mean = sum(each) / len(each)
-        low, high = t_interval(each) or (mean, mean)
+        low, high = t_interval(each, family_of("ppl").least) or (mean, mean)
         means.append({"name": name, "mean": mean, "low": low, "high": high})
         seeds += [{"name": name, "value": value} for value in each]
     axis = {"labelFontSize": 12, "labelLimit": 600, "ticks": False, "domain": False, "title": None}

@@ -11,7 +11,7 @@ from nnrs.experiments.groups import Group, grouped, names_of
 from nnrs.experiments.score_keys import version_of
 from nnrs.experiments.store import Result
 from nnrs.metrics.contrasts import t_interval
-from nnrs.metrics.score import signature_parts
+from nnrs.metrics.score import family_of, signature_parts
 from nnrs.run_directory import Json
 
 SHOWN = 6  # groups that the plots show at first
@@ -37,9 +37,10 @@ class Mean:
     head: str  # its signature, with {run} for what the run is
 
     @staticmethod
-    def of(values: dict[int, float], interval: Sequence[float] | None, head: str) -> "Mean":
+    def of(key: str, values: dict[int, float], interval: Sequence[float] | None, head: str) -> "Mean":
         """Student's interval over several seeds; of a single one the score's own, by bootstrap."""
-        ends = t_interval(list(values.values())) if len(values) > 1 else interval
+        least = family_of(key.partition("|")[0]).least
+        ends = t_interval(list(values.values()), least) if len(values) > 1 else interval
         low, high = ends or (None, None)
         return Mean(fmean(values.values()), low, high, values, head)
 
@@ -71,12 +72,12 @@ class Shown:
         for split in ("valid", "test"):
             key, own = f"ppl|{split}", str(self.first["signature"]).replace("split:test", f"split:{split}")
             values = {int(record["seed"]): float(record[f"{split}_perplexity"]) for record in self.records}
-            made[key] = Mean.of(values, _interval(self.group.scored.get(key, {})), head_of([own]))
+            made[key] = Mean.of(key, values, _interval(self.group.scored.get(key, {})), head_of([own]))
         for key, by_seed in self.group.scored.items():
             if key not in made:
                 values = {seed: float(score["value"]) for seed, score in by_seed.items()}
                 head = head_of([str(score["signature"]) for score in by_seed.values()])
-                made[key] = Mean.of(values, _interval(by_seed), head)
+                made[key] = Mean.of(key, values, _interval(by_seed), head)
         return made
 
     def dose(self, key: str) -> dict[int, float]:
