@@ -84,9 +84,9 @@ def test_a_file_in_the_place_of_the_figures_is_refused_before_anything_is_traine
 
 def test_the_tables_of_a_demo_that_cannot_be_written_are_told_in_one_line(tmp_path):
     results = [Result(record) for record in make_results(groups=4, seeds=1, epochs=2)]
-    _print(results, tmp_path)
+    _print(results, tmp_path, [])
     assert "Test perplexity" in GridDirectory(tmp_path).text_path.read_text()
     GridDirectory(tmp_path).text_path.unlink()
     GridDirectory(tmp_path).text_path.mkdir()
     with pytest.raises(RunError, match=r"cannot write .*report\.txt: Is a directory"):
-        _print(results, tmp_path)
+        _print(results, tmp_path, [])
