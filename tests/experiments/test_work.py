@@ -334,8 +334,8 @@ def test_a_grid_with_a_failure_tells_of_its_results_at_its_end_and_not_when_it_i
         carry_out(board.plan, board.grid.path, jobs=1, device="cpu", ray=None, tell=told.append)
     assert left.value.exit_code == code
     said = {
-        130: "stopped with 1 runs done and 4 left; saved. Run it again to continue.",
-        2: f"5 runs are done, 1 failed. Run it again to retry 1: {board.grid.path}",
+        130: "stopped with 1 run done and 4 left; saved. Run it again to continue.",
+        2: f"5 runs done, 1 failed. Run it again to retry 1: {board.grid.path}",
     }
     assert capsys.readouterr().err.splitlines() == [f"error: {bad}: no such word.", said[code]]
     assert told == ([] if code == 130 else [{bad: "no such word."}])
