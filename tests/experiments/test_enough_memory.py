@@ -7,6 +7,7 @@ import typer
 from nnrs.cli.grid import carry_out
 from nnrs.errors import ConfigError
 from nnrs.experiments import enough_memory
+from nnrs.experiments import run as runs
 from nnrs.experiments.enough_memory import check_memory, memory_of
 from nnrs.experiments.grid import open_grid
 from nnrs.experiments.outlook import look_ahead
@@ -18,6 +19,7 @@ from nnrs.models import MODELS, TRANSLATORS, build_model
 from nnrs.models.base import ModelConfig
 from nnrs.run_directory import RunDirectory
 from nnrs.seeding import Random, Stream
+from nnrs.training.group import Group
 
 CPU = torch.device("cpu")
 LARGE = {"data": "synthetic:300", "units": 100, "layers": 2, "batch_size": 20, "bptt": 35, "epochs": 1}
@@ -111,3 +113,23 @@ def test_the_words_of_a_text_and_its_windows_are_counted_where_it_is_read(monkey
     with_memory(monkeypatch, needed - 1)
     with pytest.raises(ConfigError, match="takes at least"):
         prepare(cell.config, CPU, Shelf())
+
+
+def test_of_processes_that_share_a_batch_each_has_the_logits_of_its_rows_alone(tmp_path, monkeypatch):
+    class Half(Group):
+        size = 2
+
+        def rows(self, batch):
+            return slice(0, batch // 2)
+
+    [cell] = expand({**LARGE, "method": "mle"})
+    words = len(prepare(cell.config, CPU, Shelf()).text.vocabulary)
+    needed = 8 * (160_000 + 100 * words) + 2 * 10 * 35 * words
+    with_memory(monkeypatch, needed)
+    runs.start(cell.config, tmp_path / "run", CPU, Half())
+    runs.resume(tmp_path / "run", CPU, group=Half())
+    with pytest.raises(ConfigError, match="takes at least"):
+        runs.resume(tmp_path / "run", CPU)
+    with_memory(monkeypatch, needed - 1)
+    with pytest.raises(ConfigError, match="takes at least"):
+        runs.start(cell.config, tmp_path / "other", CPU, Half())

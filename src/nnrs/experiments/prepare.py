@@ -25,6 +25,7 @@ from nnrs.parallel import choose_languages
 from nnrs.policies.base import InputPolicy
 from nnrs.policies.methods import METHODS, Material, PolicyConfig, shuffled_neighbors
 from nnrs.seeding import Random, Stream
+from nnrs.training.group import ALONE, Group
 from nnrs.training.loop import TrainingConfig
 from nnrs.vocabulary import EOS, PAD, UNK, Vocabulary
 
@@ -127,14 +128,16 @@ class Shelf:
         return made
 
 
-def prepare(config: RunConfig, device: torch.device, shelf: Shelf) -> Parts:
+def prepare(config: RunConfig, device: torch.device, shelf: Shelf, group: Group = ALONE) -> Parts:
     """Read the text, make or read the vectors, build policy and model; what the shelf has is not made again."""
     config = with_languages(config)
     text = shelf.take(Text.read, config.data)
     vectors = shelf.take(vectors_for, config.vectors, text) if config.uses_vectors else None
     config = resolved(located(config), text, device)
     windows = shelf.take(_windows, text, config.training, device)
-    check_memory(config.model, device, len(text.vocabulary), windows[0].inputs.numel())
+    window = windows[0].inputs
+    window = window[group.rows(len(window))]  # the logits of the others' rows are in their memory
+    check_memory(config.model, device, len(text.vocabulary), window.numel())
     shuffles = METHODS[config.policy.method].proposal is shuffled_neighbors
     seed = config.seed if shuffles else 0  # no other table depends on it
     policy = shelf.take(_policy, config.policy, config.vectors, text, vectors, seed, device)

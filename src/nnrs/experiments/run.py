@@ -180,7 +180,7 @@ def start(config: RunConfig, out: Path | str, device: torch.device, group: Group
     """A new run in a new directory; everything is read and built before the directory is made."""
     directory = RunDirectory(out)
     directory.check_free()  # before any work is done
-    run = Run(directory, prepare(config, device, Shelf()), group)
+    run = Run(directory, prepare(config, device, Shelf(), group), group)
     run.check_agreement()  # all have seen by now that the place is free
     if group.leads:
         run.write_beginning(directory.path)
@@ -245,7 +245,7 @@ def reopened(directory: RunDirectory, device: torch.device, shelf: Shelf, group:
     """The run of a directory at its start, on the text and the vectors it began with."""
     config = config_of(directory)
     check_still_there(config.data, directory.path, "Put it back, or start a new run.")
-    parts = prepare(config, device, shelf)
+    parts = prepare(config, device, shelf, group)
     _check_unchanged(directory, parts)
     if group.leads:
         _write_companions(directory, parts)  # where a kill came before they were written
