@@ -18,6 +18,7 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     ('csv', None)
     >>> closest("temp", ["batch", "temperature"]), closest("sigmoid", ["s-curve", "inverse-sigmoid"])
     ('temperature', 'inverse-sigmoid')
+    >>> closest("te", ["temperature"])  # too short to stand for anything
     """
     names = list(known)
     shortened = [one for one in names if len(name) >= SHORTEST and f"-{name}" in f"-{one}"]

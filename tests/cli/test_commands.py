@@ -393,5 +393,8 @@ def test_a_demo_that_was_interrupted_goes_on_in_its_folder(tmp_path, monkeypatch
     for cell in plans[2].cells:
         RunDirectory.create(demo.run_path(cell.name), {}).write_result({})
     assert free_folder(plans[2]) == Path("demo-3")  # the first has ended
+    demo.report_path.unlink()
+    assert free_folder(plans[2]) == Path("demo")  # but for its page
+    demo.report_path.write_text("")
     (tmp_path / "demo-3").mkdir()
     assert free_folder(plans[2]) == Path("demo-4")  # whosever that is

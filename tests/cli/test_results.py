@@ -175,6 +175,9 @@ def test_a_run_that_failed_and_was_stopped_when_it_was_tried_again_is_not_finish
         assert "ss_seed-1 (failed), ss_seed-2 (diverged)." in missing_runs([folder])[0]
         run.write_checkpoint({"model.weight": torch.zeros(1)}, {"step": step})
         assert "ss_seed-1 (not finished), ss_seed-2 (diverged)." in missing_runs([folder])[0]
+    grid.add_failure({**failure, "kind": "diverged"})
+    run.write_checkpoint({"model.weight": torch.zeros(1)}, {"step": 9})
+    assert "ss_seed-1 (diverged), ss_seed-2 (diverged)." in missing_runs([folder])[0]  # and would again
     with (folder / "failures.jsonl").open("a") as file:  # as an earlier version wrote it
         file.write(json.dumps(failure) + "\n")
     assert "ss_seed-1 (failed), ss_seed-2 (diverged)." in missing_runs([folder])[0]

@@ -102,6 +102,8 @@ def test_a_run_that_is_done_needs_no_memory(tmp_path, monkeypatch):
         look_ahead(plan, tmp_path / "out", [], "cpu")
     RunDirectory(grid.run_path(cell.name)).write_result(record)
     look_ahead(plan, tmp_path / "out", [], "cpu")
+    monkeypatch.setattr("nnrs.experiments.outlook.matching_records", lambda *given: {cell.config: record})
+    look_ahead(plan, tmp_path / "new", [tmp_path / "records.jsonl"], "cpu")  # nor one that was done elsewhere
 
 
 def test_the_words_of_a_text_and_its_windows_are_counted_where_it_is_read(monkeypatch):
