@@ -11,6 +11,7 @@ from nnrs.corpus import SPLITS, Corpus
 from nnrs.errors import ConfigError, NnrsError
 from nnrs.experiments import enough_words
 from nnrs.experiments.enough_words import check_neighbors, check_protected
+from nnrs.experiments.outlook import look_ahead
 from nnrs.experiments.plan import Plan, expand
 from nnrs.experiments.prepare import Shelf, prepare
 from nnrs.experiments.subject import Request
@@ -146,6 +147,16 @@ def test_a_text_of_many_words_is_read_no_further_than_to_words_enough(tmp_path, 
     assert (
         next(lines) == 5
     )  # the fifth line has 90 words for the fifth time; and it is read once for all runs
+
+
+@pytest.mark.parametrize("settings", [{"protect": ["nowhere"]}, {"k": 200}], ids=["protected", "neighbors"])
+def test_words_that_a_text_lacks_are_told_of_runs_that_other_machines_train(tmp_path, settings):
+    text = write_words(tmp_path / "text.txt", 90)
+    plan = Plan(
+        kind="grid", title="t", command="c", cells=tuple(cells_on(text, **settings)), request=Request()
+    )
+    with pytest.raises(ConfigError, match=r"cannot protect|asks for more neighbors"):
+        look_ahead(plan, tmp_path / "out", [], "auto", elsewhere=True)
 
 
 @pytest.mark.parametrize("listed", [None, "json"], ids=["run", "dry run"])

@@ -30,7 +30,7 @@ def look_ahead(
 
     Refused before anything is trained where a file of a run to come is not there, its text too small, its model too
     large or a package missing that it is measured with; and where what is there is another run, or was made from
-    another text. Runs that are trained `elsewhere` may have other devices, and other packages.
+    another text. Runs that are trained `elsewhere` may have other devices, more memory and other packages.
     """
     board, shelf = look_at(plan, out), Shelf()
     left = [cell.config for cell in board.left]
@@ -41,9 +41,9 @@ def look_ahead(
     found = matching_records(plan, sources, device, shelf) if sources else {}
     if not elsewhere:
         _check_sizes(board, found, choose_device(device))
-        check_protected(board.left, shelf)
-        check_neighbors(board.left, shelf)
         _check_packages(board, found)
+    check_protected(board.left, shelf)
+    check_neighbors(board.left, shelf)
     return board, found
 
 
