@@ -76,6 +76,15 @@ def test_this_machine_has_more_memory_than_a_process_that_runs_on_it():
     assert 10**8 < memory_of(CPU) < 10**15
 
 
+def test_a_container_has_the_memory_that_it_may_use(tmp_path, monkeypatch):
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(enough_memory, "LIMITS", (str(tmp_path / "absent"), str(limit)))
+    whole = memory_of(CPU)
+    for told, expected in (("123456\n", 123456), ("max\n", whole), (f"{2**63 - 4096}\n", whole)):
+        limit.write_text(told)
+        assert memory_of(CPU) == expected
+
+
 @pytest.mark.parametrize("listed", [None, "json"], ids=["run", "dry run"])
 def test_too_large_a_model_of_a_plan_is_told_before_anything_is_trained_or_written(
     tmp_path, monkeypatch, listed

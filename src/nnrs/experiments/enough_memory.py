@@ -1,6 +1,8 @@
 """Whether a model can fit the memory at all, told before it is made: the system may end a process without a word."""
 
 import os
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
@@ -12,6 +14,8 @@ from nnrs.registry import look_up
 WEIGHT = 8  # bytes: float32 and its gradient, or float32, its bfloat16 copy and that one's gradient
 LOGIT = 2  # bytes: bfloat16, the smallest it is kept in
 GIGA = 1e9
+# What a container may use, of either version of control groups; more than a machine has, or "max", where it may all.
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def check_memory(config: ModelConfig, device: torch.device, vocab_size: int = 0, window: int = 0) -> None:
@@ -31,7 +35,11 @@ def check_memory(config: ModelConfig, device: torch.device, vocab_size: int = 0,
 
 
 def memory_of(device: torch.device) -> int:
-    """How many bytes a device has, whoever uses them."""
+    """How many bytes a device has, whoever uses them; of a machine those that this container may."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in LIMITS:
+        with suppress(OSError, ValueError):  # not there, or "max"
+            least = min(least, int(Path(path).read_text(encoding="ascii")))
+    return least
