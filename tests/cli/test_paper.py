@@ -79,8 +79,9 @@ def test_where_runs_fail_the_rest_of_the_table_is_printed_and_those_are_named(nn
     assert "error: SS-NNRS_gru_mine_seed-1: cannot read " in plain.stderr
     for path in out.glob("runs/*/result.json"):
         break_run(out, path.parent.name)
-    nothing = nnrs(*command)
+    nothing, as_json = nnrs(*command), nnrs(*command, "--format", "json")
     assert (nothing.returncode, nothing.stdout) == (2, "")
+    assert (as_json.returncode, json.loads(as_json.stdout)) == (2, [])
 
 
 def test_a_table_is_printed_again_from_its_records_alone(nnrs, root, table2, tmp_path):

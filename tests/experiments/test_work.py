@@ -329,15 +329,20 @@ def test_a_grid_with_a_failure_tells_of_its_results_at_its_end_and_not_when_it_i
             board.hear(News(name=name, how="done"))
 
     told = []
+
+    def tell(failed):
+        told.append(failed)
+        typer.echo("the table", err=True)
+
     monkeypatch.setattr("nnrs.experiments.grid.share_out", share_some)
     with pytest.raises(typer.Exit) as left:
-        carry_out(board.plan, board.grid.path, jobs=1, device="cpu", ray=None, tell=told.append)
+        carry_out(board.plan, board.grid.path, jobs=1, device="cpu", ray=None, tell=tell)
     assert left.value.exit_code == code
-    said = {
-        130: "stopped with 1 run done and 4 left; saved. Run it again to continue.",
-        2: f"5 runs done, 1 failed. Run it again to retry 1: {board.grid.path}",
+    said = {  # the errors first, whatever becomes of the table
+        130: ["stopped with 1 run done and 4 left; saved. Run it again to continue."],
+        2: ["the table", f"5 runs done, 1 failed. Run it again to retry 1: {board.grid.path}"],
     }
-    assert capsys.readouterr().err.splitlines() == [f"error: {bad}: no such word.", said[code]]
+    assert capsys.readouterr().err.splitlines() == [f"error: {bad}: no such word.", *said[code]]
     assert told == ([] if code == 130 else [{bad: "no such word."}])
 
 

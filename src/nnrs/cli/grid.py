@@ -164,6 +164,8 @@ def carry_out(
                 watch=shown.show,
                 should_stop=interruption.asked,
             )
+    for name, error in outcome.failed.items():
+        typer.echo(f"error: {name}: {error}", err=True)
     if not outcome.remaining:
         tell(outcome.failed)
     _explain(outcome, out, interruption.exit_code)
@@ -180,8 +182,6 @@ def _take_over(plan: "Plan", out: Path, records: list[Path], found: "Records") -
 
 def _explain(outcome: "GridOutcome", out: Path, stopped: int) -> None:
     """Leave with 2 where runs failed, with the code of a stop where some are left after one."""
-    for name, error in outcome.failed.items():
-        typer.echo(f"error: {name}: {error}", err=True)
     if outcome.remaining:
         note(
             f"stopped with {counted(outcome.done, 'run')} done and {outcome.remaining} left; saved. "

@@ -105,6 +105,8 @@ def _tell(what: str, format: str, out: Path) -> None:
 
     results = collect(out)
     if not results:
+        if format == "json":
+            print_json([])
         return
     _print(what, results, format, out)
     if what != "figures" and format == "table":
