@@ -131,6 +131,8 @@ def test_blocks_smaller_than_the_file_lose_nothing(tmp_path, monkeypatch):
 BAD = {
     "empty": (b"", "is empty"),
     "prose": (b"Once upon a time\nthere was\n", "is not a vector file"),
+    "zip": (b"PK\x03\x04 1 2\nand 3 4\n", "is a zip archive. Unpack it, and give the file"),
+    "model of fastText": ((793_712_314).to_bytes(4, "little") + b" 1 2\n", "is a model of fastText"),
     "pickle": (b"\x80\x04\x95\x10\x00\x00", "is not a vector file"),
     "truncated binary": (binary(ROWS)[:-5], r"ends in row 4 of the 4 rows of 3 numbers"),
     "binary cut between rows": (

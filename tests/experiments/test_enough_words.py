@@ -162,9 +162,9 @@ def test_words_that_a_text_lacks_are_told_of_runs_that_other_machines_train(tmp_
 @pytest.mark.parametrize("listed", [None, "json"], ids=["run", "dry run"])
 def test_protected_words_that_a_text_lacks_are_told_before_anything_is_trained_or_written(tmp_path, listed):
     text = write_words(tmp_path / "text.txt", 90)
-    cells = tuple(cells_on(text, runs=[{"method": "mle"}, {"protect": ["w003", "nowhere"]}]))
+    cells = tuple(cells_on(text, runs=[{"method": "mle"}, {"protect": ["w003", "nowhere", "nor"]}]))
     plan = Plan(kind="grid", title="t", command="c", cells=cells, request=Request())
-    said = r"^nnrs_w003\+nowhere_seed-1: cannot protect 'nowhere': it is not in the vocabulary"
+    said = r"^nnrs_w003\+nowhere\+nor_seed-1: cannot protect 'nowhere', 'nor': not in the vocabulary"
     with pytest.raises(ConfigError, match=said):
         carry_out(plan, tmp_path / "out", jobs=1, device="cpu", ray=None, listed=listed)
     assert not (tmp_path / "out").exists()

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from nnrs.experiments.config import DataConfig, RunConfig
-from nnrs.experiments.findings import NOTHING, NOTHING_YET, findings
+from nnrs.experiments.findings import NOTHING, NOTHING_YET, findings, shown_difference
 from nnrs.experiments.groups import grouped
 from nnrs.experiments.settings import settings_of_groups
 from nnrs.experiments.store import Result
@@ -78,7 +78,9 @@ def test_a_sentence_has_the_means_of_the_table_and_the_percentage_of_the_pairs()
         "20.00 ± 16.97",
         "8.00 ± 0.00",
     ]
-    assert said in findings([*theirs, *ours, result("nnrs", 3, math.log(50.0))]).sentences[-1]
+    over = said.replace("8.00,", "8.00 over the seeds of both,")
+    assert over in findings([*theirs, *ours, result("nnrs", 3, math.log(50.0))]).sentences[-1]
+    assert over in findings([*theirs, *ours, result("mle", 3, math.log(50.0))]).sentences[-1]
 
 
 def test_eight_seeds_show_an_effect_and_say_how_large_it_is():
@@ -101,6 +103,15 @@ def test_five_seeds_can_only_make_it_probable_and_the_findings_say_so():
         "With 5 seeds the exact test cannot give a p below 0.0625, so none of 2 contrasts can pass; "
         "from 7 seeds on one can."
     )
+    alone = findings([*series("mle", 0.0, 5), *series("nnrs", -0.02, 5)])
+    assert alone.sentences[0].endswith("0.0625, so the contrast cannot pass; from 6 seeds on it can.")
+
+
+def test_a_difference_of_nothing_has_no_minus():
+    runs = [result(method, 1, value) for method, value in (("mle", 4.3), ("nnrs", 4.3 - 1e-9))]
+    [item] = findings(runs).contrasts
+    assert item.mean < 0.0
+    assert shown_difference(item) == "+0.00 %"
 
 
 def test_two_seeds_cannot_tell_methods_apart_whatever_their_interval():

@@ -20,6 +20,10 @@ from nnrs.errors import DataError
 from nnrs.wording import counted
 
 Vector = NDArray[np.float32]
+OTHERS = {  # first bytes of what vectors come in or with
+    b"PK\x03\x04": "a zip archive. Unpack it, and give the file of vectors in it.",
+    b"\xba\x16\x4f\x2f": "a model of fastText. Give the .vec file of its vectors.",
+}
 HEAD = 1 << 16  # bytes looked at to tell the format: more than a first line has
 BLOCK = 1 << 22  # bytes read at a time
 WIDEST = 20_000  # a first line that promises wider vectors is no header
@@ -120,6 +124,9 @@ def _short_name(path: Path) -> str:
 def _layout(head: bytes, path: Path) -> _Layout:
     if not head:
         raise DataError(f"{path} is empty. A vector file was expected.")
+    for mark, what_to_do in OTHERS.items():
+        if head.startswith(mark):
+            raise DataError(f"{path} is {what_to_do}")
     first, _, rest = head.partition(b"\n")
     fields = first.rstrip().split(b" ")
     if len(fields) == 2 and all(field.isdigit() for field in fields) and 0 < int(fields[1]) <= WIDEST:

@@ -31,7 +31,9 @@ def plan(
     Distances between words are measured with the same vectors for all, also for methods that train without.
     """
     if len(methods) < 2:
-        raise ConfigError("a comparison needs at least two methods, such as --methods mle,nnrs.")
+        raise ConfigError(
+            "a comparison needs at least two methods, with a comma between them, such as --methods mle,nnrs."
+        )
     for option, value in options.items():
         _refuse_idle(option, value, methods)
     cells = cells_of(options, methods, seeds)

@@ -103,7 +103,7 @@ def shown_interval(item: Contrast) -> str:
 
 def _signed(item: Contrast, difference: float) -> str:
     number, unit, digits = _scaled(item, difference)
-    return f"{number:+.{digits}f}{unit}"
+    return f"{number:+z.{digits}f}{unit}"  # z: no minus before nothing
 
 
 def _amount(item: Contrast, difference: float) -> str:
@@ -130,7 +130,11 @@ def shown_p(p: float) -> str:
 def _sentence(item: Contrast, ours: Group, theirs: Group) -> str:
     # Means as tables have them. The percentage is that of the pairs, which two such means need not differ by.
     means = [fmean(math.exp(group.nats("test")[seed]) for seed in item.seeds) for group in (ours, theirs)]
-    measured = f"test perplexity {means[0]:.2f} against {means[1]:.2f}, seed by seed {_measured(item)}"
+    lacking = any(len(group.seeds) > len(item.seeds) for group in (ours, theirs))
+    shared = " over the seeds of both" if lacking else ""
+    measured = (
+        f"test perplexity {means[0]:.2f} against {means[1]:.2f}{shared}, seed by seed {_measured(item)}"
+    )
     return f"{_on(item.setting)}{_judged(item)}: {measured}."
 
 
@@ -160,9 +164,12 @@ def reach(seeds: int, contrasts: int) -> list[str]:
         return [f"{ONE_SEED} Use several (--seeds 1-8)."]
     if smallest_p(seeds) * contrasts < ALPHA:
         return []
+    none, one = (
+        (f"none of {contrasts} contrasts can", "one") if contrasts > 1 else ("the contrast cannot", "it")
+    )
     return [
-        f"With {counted(seeds, 'seed')} the exact test cannot give a p below {shown_p(smallest_p(seeds))}, so none "
-        f"of {counted(contrasts, 'contrast')} can pass; from {fewest_seeds(contrasts)} seeds on one can."
+        f"With {counted(seeds, 'seed')} the exact test cannot give a p below {shown_p(smallest_p(seeds))}, so {none} "
+        f"pass; from {fewest_seeds(contrasts)} seeds on {one} can."
     ]
 
 

@@ -71,8 +71,8 @@ def protected_ids(config: VectorsConfig, vocabulary: Vocabulary) -> tuple[int, .
     unknown = [word for word in config.protect if word not in vocabulary.ids]
     if unknown:
         raise ConfigError(
-            f"cannot protect '{unknown[0]}': it is not in the vocabulary. Name words that it has: those of the "
-            "training text that --min-count and --max-vocabulary keep."
+            f"cannot protect {', '.join(map(repr, unknown))}: not in the vocabulary. Name words that it has: those "
+            "of the training text that --min-count and --max-vocabulary keep."
         )
     return tuple(vocabulary.ids[word] for word in (*SPECIAL, *config.protect) if word in vocabulary.ids)
 
