@@ -1,7 +1,8 @@
 """Tables, pictures and pages, made again from the records beside this file: `make results`.
 
-A study is NAME.jsonl.gz, as `nnrs results --format jsonl` wrote it. It becomes NAME.csv and the tables that stand in
-docs/studies/ between `<!-- NAME -->` or `<!-- NAME contrasts -->` and `<!-- end -->`; those in PAGES get NAME.html.
+A study is NAME.jsonl.xz, as `nnrs results --format jsonl` wrote it. It becomes NAME.csv and the tables that stand in
+docs/studies/ between `<!-- NAME -->`, `<!-- NAME contrasts -->` or `<!-- NAME best -->` and `<!-- end -->`; those in
+PAGES get NAME.html.
 """
 
 import json
@@ -11,6 +12,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from nnrs.experiments.findings import findings, shown_difference, shown_interval, shown_p
+from nnrs.experiments.groups import grouped, names_of
 from nnrs.experiments.markdown import as_markdown
 from nnrs.experiments.replication import Printed, table1, table1_lines
 from nnrs.experiments.store import Result, collect
@@ -41,6 +43,8 @@ STUDIES = (
     "ptb-rates",
     "ptb-table2-20",
     "synthetic",
+    "synthetic-best",
+    "synthetic-best-seeds",
     "synthetic-dose",
     "synthetic-k",
     "synthetic-rates",
@@ -51,13 +55,14 @@ STUDIES = (
     "wikitext-2-contrasts",
     "wikitext-2-large",
 )
+SEARCHES = ("synthetic-best",)  # of which the documents show the best of each arm
 TEXT_TABLES = ("table2", "table3")  # of the same runs
 PICTURED = "ptb-contrasts"  # the study that the README shows
 
 
 def records(study: str) -> list[Result]:
     """All runs of a study."""
-    return collect(RESULTS / f"{study}.jsonl.gz")
+    return collect(RESULTS / f"{study}.jsonl.xz")
 
 
 def table_csv(results: Sequence[Result]) -> str:
@@ -85,6 +90,25 @@ def contrasts_markdown(results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def best_markdown(results: Sequence[Result]) -> str:
+    """The setting of each arm with the least mean validation perplexity, of a search that is judged by that alone."""
+    groups = grouped(results)
+    arms: dict[str, list[tuple[float, str]]] = {}
+    for group, name in zip(groups, names_of(groups), strict=True):
+        replaced = group.results[0].record["config"]["policy"]["replace"]
+        arm = group.method if replaced == "inputs" else f"{group.method}, {replaced}"
+        mean = fmean(result.record["valid_perplexity"] for result in group.results)
+        arms.setdefault(arm, []).append((mean, name))
+    lines = [
+        "| arm | settings | lowest on validation | perplexity, valid | the next | the highest |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for arm, found in arms.items():
+        (least, name), (second, _), *_ = found = sorted(found)
+        lines.append(f"| {arm} | {len(found)} | {name} | {least:.2f} | {second:.2f} | {found[-1][0]:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
 def baselines_markdown() -> str:
     """The teacher-forced baselines, whose records are of an older kind: a line a run."""
     runs: dict[str, list[dict[str, float]]] = {}
@@ -108,7 +132,7 @@ def tables() -> dict[str, str]:
     for study in STUDIES:
         results = records(study)
         made |= {study: table_markdown(results), f"{study} contrasts": contrasts_markdown(results)}
-    return made
+    return made | {f"{study} best": best_markdown(records(study)) for study in SEARCHES}
 
 
 def filled(document: str, made: Mapping[str, str]) -> str:
@@ -128,7 +152,7 @@ def main() -> None:
         write_text(RESULTS / f"{study}.csv", table_csv(records(study)))
     for study, title in PAGES.items():
         page = RESULTS / f"{study}.html"
-        write_report([RESULTS / f"{study}.jsonl.gz"], page, title=title)
+        write_report([RESULTS / f"{study}.jsonl.xz"], page, title=title)
         print(page)
     write_picture(records(PICTURED), ROOT / "docs" / "images" / f"{PICTURED}.svg")
 

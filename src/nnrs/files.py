@@ -2,12 +2,11 @@
 
 import contextlib
 import fcntl
-import gzip
 import json
+import lzma
 import os
 import re
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,12 +60,12 @@ def is_half_written(path: Path) -> bool:
 
 
 def write_text(path: Path, text: str) -> None:
-    """The text as a file, in place of what was there, in one step; where the name ends in .gz, compressed.
+    """The text as a file, in place of what was there, in one step; where the name ends in .xz, compressed.
 
     The same text gives the same bytes, whenever it is written and whatever the file is called.
     """
     data = text.encode()
-    data = gzip.compress(data, mtime=0) if path.suffix == ".gz" else data
+    data = lzma.compress(data) if path.suffix == ".xz" else data
     write_atomically(path, lambda temporary: _write(temporary, data))
 
 
@@ -75,9 +74,21 @@ def read_text(path: Path) -> str:
     with explained(path, "read"):
         data = path.read_bytes()
     try:
-        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+        return (_decompressed(data) if path.suffix == ".xz" else data).decode()
+    except (EOFError, lzma.LZMAError, ValueError) as error:
         raise RunError(f"{path} is damaged: {error}. Copy or make it again.") from None
+
+
+def _decompressed(data: bytes) -> bytes:
+    """Streams one behind the other. `lzma.decompress` leaves out a second one that is damaged, without a word."""
+    parts = []
+    while data:
+        stream = lzma.LZMADecompressor()
+        parts.append(stream.decompress(data))
+        if not stream.eof:
+            raise EOFError("it ends too early")
+        data = stream.unused_data
+    return b"".join(parts)
 
 
 def write_json(path: Path, value: dict[str, Any], *, indent: int | None = None) -> None:

@@ -1,7 +1,7 @@
 """Grids as real processes: what is missing is run, and what is done is skipped."""
 
-import gzip
 import json
+import lzma
 import re
 import subprocess
 
@@ -79,7 +79,7 @@ def test_more_seeds_add_runs_and_leave_the_others_alone(copied, nnrs, text, tmp_
 @pytest.fixture(scope="module")
 def records(done, nnrs):
     """The results of the grid as a small file, without its models."""
-    path = done[1].parent / "records.jsonl.gz"
+    path = done[1].parent / "records.jsonl.xz"
     assert nnrs("results", done[1], "--format", "jsonl", "--out", path).returncode == 0
     return path
 
@@ -89,7 +89,7 @@ def test_a_plan_goes_on_elsewhere_from_its_records_alone(done, records, nnrs, te
     command = ["grid", larger, "--out", out, "--jobs", 2, "--fleet", 2, "--records", records]
     ended = nnrs(*command)
     assert ended.returncode == 0, ended.stderr
-    assert "taken from records.jsonl.gz: 4 of 6 runs\n" in ended.stderr
+    assert "taken from records.jsonl.xz: 4 of 6 runs\n" in ended.stderr
     assert {path.parent.name for path in out.glob("runs/*/config.json")} == {"mle_seed-3", "ss-nnrs_seed-3"}
     ours = results_of(out)
     assert {name: ours[name] for name in NAMES} == results_of(done[1])
@@ -97,13 +97,13 @@ def test_a_plan_goes_on_elsewhere_from_its_records_alone(done, records, nnrs, te
     assert (out / "explorer.json").is_file()  # from the run whose model is here
     before = written(out)
     again = nnrs(*command)
-    assert "taken from records.jsonl.gz: 0 of 6 runs; here already: 4\n" in again.stderr
+    assert "taken from records.jsonl.xz: 0 of 6 runs; here already: 4\n" in again.stderr
     assert again.stdout == ended.stdout
     assert written(out) == before
 
 
 def test_a_grid_names_the_runs_whose_training_came_apart(records, nnrs, text, tmp_path):
-    lines = [json.loads(line) for line in gzip.decompress(records.read_bytes()).splitlines()]
+    lines = [json.loads(line) for line in lzma.decompress(records.read_bytes()).splitlines()]
     spoilt = next(line for line in lines if line["name"] == "mle_seed-2")
     spoilt["best_epoch"] = 1
     spoilt["epochs"].append({**spoilt["epochs"][1], "epoch": 2, "valid_perplexity": 1e6})

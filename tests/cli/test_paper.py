@@ -86,13 +86,13 @@ def test_where_runs_fail_the_rest_of_the_table_is_printed_and_those_are_named(nn
 
 def test_a_table_is_printed_again_from_its_records_alone(nnrs, root, table2, tmp_path):
     out, printed = table2
-    records = tmp_path / "records.jsonl.gz"
+    records = tmp_path / "records.jsonl.xz"
     assert nnrs("results", out, "--format", "jsonl", "--out", records).returncode == 0
     command = ["paper", "table2", "--data", root, "--corpus", "mine", *SMALL, "--records", records]
     done = nnrs(*command, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     count = len(MODELS) * len(COLUMNS)
-    assert f"taken from records.jsonl.gz: {count} of {count} runs\n" in done.stderr
+    assert f"taken from records.jsonl.xz: {count} of {count} runs\n" in done.stderr
     assert done.stdout == printed
 
 

@@ -1,9 +1,9 @@
 """Stored results as tables, from the command line."""
 
 import csv
-import gzip
 import io
 import json
+import lzma
 from html import unescape
 
 import torch
@@ -48,7 +48,7 @@ def test_what_cannot_be_given_is_said_in_one_line(nnrs_each, finished, tmp_path)
         "nothing": (["results", tmp_path], "is not a run directory"),
         "kind": (
             ["results", there],
-            "there.csv is a file of another kind: results come from a .jsonl or .jsonl.gz",
+            "there.csv is a file of another kind: results come from a .jsonl or .jsonl.xz",
         ),
     }
     done = nnrs_each({name: words for name, (words, _) in refused.items()})
@@ -69,27 +69,27 @@ def test_a_run_that_is_named_twice_stands_in_the_table_once(nnrs, finished, tmp_
 def test_lines_are_compressed_where_the_name_says_so_and_serve_as_the_plain_ones_do(
     nnrs_each, finished, tmp_path
 ):
-    files = {name: tmp_path / name for name in ("plain.jsonl", "small.jsonl.gz")}
+    files = {name: tmp_path / name for name in ("plain.jsonl", "small.jsonl.xz")}
     made = nnrs_each(
         {name: ["results", finished, "--format", "jsonl", "--out", path] for name, path in files.items()}
     )
     assert {item.returncode for item in made.values()} == {0}, made
     plain, small = (path.read_bytes() for path in files.values())
-    assert gzip.decompress(small) == plain
+    assert lzma.decompress(small) == plain
     assert len(small) < len(plain) / 2
     told = nnrs_each({name: ["results", path] for name, path in files.items()})
-    assert told["plain.jsonl"].stdout == told["small.jsonl.gz"].stdout
-    files["small.jsonl.gz"].write_bytes(small[:-9])
+    assert told["plain.jsonl"].stdout == told["small.jsonl.xz"].stdout
+    files["small.jsonl.xz"].write_bytes(small[:-9])
     page = tmp_path / "page.html"
     torn = nnrs_each(
         {
-            "results": ["results", files["small.jsonl.gz"]],
-            "report": ["report", files["small.jsonl.gz"], "--out", page],
+            "results": ["results", files["small.jsonl.xz"]],
+            "report": ["report", files["small.jsonl.xz"], "--out", page],
         }
     )
     for item in torn.values():
         assert item.returncode == 2
-        assert f"error: {files['small.jsonl.gz']} is damaged: " in item.stderr
+        assert f"error: {files['small.jsonl.xz']} is damaged: " in item.stderr
         assert item.stderr.count("\n") == 1
     assert not page.exists()
 
@@ -100,7 +100,7 @@ def test_where_no_run_is_finished_it_says_so_and_writes_nothing(nnrs_each, tmp_p
     )
     (tmp_path / "grid").mkdir()
     GridDirectory(tmp_path / "grid").write_plan(plan.as_dict())
-    empty, out = tmp_path / "empty.jsonl", tmp_path / "x.jsonl.gz"
+    empty, out = tmp_path / "empty.jsonl", tmp_path / "x.jsonl.xz"
     empty.touch()
     done = nnrs_each(
         {

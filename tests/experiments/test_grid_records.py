@@ -55,7 +55,7 @@ def there(tmp_path_factory):
     plan = plan_on(folder)
     carry_out(plan, folder / "out", plan.cells)
     records = [result.record for result in collect(folder / "out")]
-    write_text(folder / "records.jsonl.gz", "".join(json.dumps(record) + "\n" for record in records))
+    write_text(folder / "records.jsonl.xz", "".join(json.dumps(record) + "\n" for record in records))
     return folder
 
 
@@ -66,7 +66,7 @@ def here(tmp_path):
 
 
 def taken_from(there, plan, out):
-    return taken([there / "records.jsonl.gz"], plan, out)
+    return taken([there / "records.jsonl.xz"], plan, out)
 
 
 def taken(sources, plan, out):
@@ -82,8 +82,8 @@ def refusal(there, plan, out):
 
 def changed(there, folder, **parts):
     """The file of records with a part of each replaced."""
-    records = [{**result.record, **parts} for result in collect(there / "records.jsonl.gz")]
-    write_text(folder / "records.jsonl.gz", "".join(json.dumps(record) + "\n" for record in records))
+    records = [{**result.record, **parts} for result in collect(there / "records.jsonl.xz")]
+    write_text(folder / "records.jsonl.xz", "".join(json.dumps(record) + "\n" for record in records))
     return folder
 
 
@@ -129,7 +129,7 @@ def test_what_is_taken_is_the_record_under_the_name_and_the_labels_of_the_plan(t
 )
 def test_a_run_that_differs_in_anything_is_not_taken_and_the_difference_is_told(change, told, there, here):
     said = refusal(there, plan_on(here, **change), here / "out")
-    assert said.startswith(f"{there / 'records.jsonl.gz'}: no record is a run of this plan. The nearest, ")
+    assert said.startswith(f"{there / 'records.jsonl.xz'}: no record is a run of this plan. The nearest, ")
     assert told in said
     assert said.count(" there, ") == 1  # nothing else differs
     assert "\n" not in said
@@ -203,14 +203,14 @@ def test_a_record_that_was_not_measured_or_tells_no_text_fits_nothing(there, her
 
 
 def test_a_file_without_results_is_named(here):
-    (here / "records.jsonl.gz").write_bytes(b"")
+    (here / "records.jsonl.xz").write_bytes(b"")
     said = refusal(here, plan_on(here), here / "out")
-    assert said.startswith(f"{here / 'records.jsonl.gz'}: it holds no results.")
+    assert said.startswith(f"{here / 'records.jsonl.xz'}: it holds no results.")
 
 
 def test_of_records_that_fit_the_same_run_the_first_is_taken(there, here):
     worse = changed(there, here, test_nats=9.0, model="another")
-    sources = [worse / "records.jsonl.gz", there / "records.jsonl.gz"]
+    sources = [worse / "records.jsonl.xz", there / "records.jsonl.xz"]
     for order in (1, -1):
         taken(sources[::order], plan_on(here), here / f"out{order}")
     first, second = ({result.record["test_nats"] for result in collect(here / f"out{n}")} for n in (1, -1))
@@ -219,10 +219,10 @@ def test_of_records_that_fit_the_same_run_the_first_is_taken(there, here):
 
 
 def test_a_run_that_another_file_holds_measured_otherwise_is_found_in_the_file_that_fits(there, here):
-    first = next(iter(collect(there / "records.jsonl.gz"))).record
+    first = next(iter(collect(there / "records.jsonl.xz"))).record
     request = {**first["request"], "metrics": [*first["request"]["metrics"], "deciles"]}
-    otherwise = changed(there, here, request=request) / "records.jsonl.gz"
-    sources = [otherwise, there / "records.jsonl.gz"]
+    otherwise = changed(there, here, request=request) / "records.jsonl.xz"
+    sources = [otherwise, there / "records.jsonl.xz"]
     for order in (1, -1):
         took = taken(sources[::order], plan_on(here), here / f"out{order}")
         assert took == Takeover(taken=3, here=0)

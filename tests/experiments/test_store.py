@@ -411,7 +411,7 @@ def test_what_is_not_there_is_named(tmp_path):
     with pytest.raises(RunError, match="is not a run directory"):
         collect(tmp_path)
     with pytest.raises(
-        RunError, match=r"none does not exist: results come from a \.jsonl or \.jsonl\.gz file"
+        RunError, match=r"none does not exist: results come from a \.jsonl or \.jsonl\.xz file"
     ):
         collect(tmp_path / "none")
 

@@ -95,7 +95,7 @@ def test_a_file_of_ones_own_is_left_alone_and_a_picture_of_ours_is_made_anew(tmp
 
 
 def test_the_picture_in_the_readme_is_that_of_the_records(tmp_path):
-    write_picture(collect(ROOT / "results" / "ptb-contrasts.jsonl.gz"), tmp_path / "again.svg")
+    write_picture(collect(ROOT / "results" / "ptb-contrasts.jsonl.xz"), tmp_path / "again.svg")
     shown = (ROOT / "docs" / "images" / "ptb-contrasts.svg").read_text(encoding="utf-8")
     texts = [re.findall(r"<text[^>]*>([^<]*)", svg) for svg in (shown, (tmp_path / "again.svg").read_text())]
     marks = [

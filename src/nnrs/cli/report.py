@@ -11,7 +11,7 @@ from nnrs.cli.output import JsonOption, note, print_json
 def report(
     sources: Annotated[
         list[Path],
-        typer.Argument(help="Folders of grids or of runs, run directories, or .jsonl(.gz) files of results."),
+        typer.Argument(help="Folders of grids or of runs, run directories, or .jsonl(.xz) files of results."),
     ],
     out: Annotated[
         Path | None, typer.Option(help="The page. [default: report.html, in the folder where there is one]")

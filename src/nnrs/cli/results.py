@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def results(
     sources: Annotated[
         list[Path],
-        typer.Argument(help="A grid's folder, a folder of runs, a run, or a .jsonl(.gz) file; several too."),
+        typer.Argument(help="A grid's folder, a folder of runs, a run, or a .jsonl(.xz) file; several too."),
     ],
     format: Annotated[
         str,
@@ -25,7 +25,7 @@ def results(
         ),
     ] = "csv",
     out: Annotated[
-        Path | None, typer.Option(help="A file, instead of standard output; *.gz: compressed.")
+        Path | None, typer.Option(help="A file, instead of standard output; *.xz: compressed.")
     ] = None,
 ) -> None:
     """All results of finished runs, without their models."""

@@ -28,7 +28,7 @@ from nnrs.wording import counted
 FORMAT = 2
 SAMPLES = 5
 DIGITS = 7  # of an epoch's figures, as many as a float32 has: more would be a quarter of all that is stored
-LINES = (".jsonl", ".jsonl.gz")  # files of results
+LINES = (".jsonl", ".jsonl.xz")  # files of results
 FILES = ("data", "vectors", "oracle")  # of a request
 SECTIONS = ("data", "policy", "model", "optimizer", "training")  # of a configuration
 # What copies of one run agree in, wherever they lie and whatever they are called; the group knows their text.
@@ -186,7 +186,7 @@ def build_result(
 
 
 def collect(*sources: Path | str) -> list[Result]:
-    """The results in a grid's folder (in the plan's order), a folder of runs, a run directory or a .jsonl(.gz) file.
+    """The results in a grid's folder (in the plan's order), a folder of runs, a run directory or a .jsonl(.xz) file.
 
     Runs that are not finished are left out, unless one was named itself; and cells of a grid that were trained
     further since they were measured, for they are not done. A run that comes several times counts once,
@@ -208,7 +208,7 @@ def _collected(path: Path) -> list[Result]:
     if not is_folder:
         what = "is a file of another kind" if exists else "does not exist"
         raise RunError(
-            f"{path} {what}: results come from a .jsonl or .jsonl.gz file, or from the folder of a grid, of runs or "
+            f"{path} {what}: results come from a .jsonl or .jsonl.xz file, or from the folder of a grid, of runs or "
             "of one run."
         )
     grid = GridDirectory(path)
