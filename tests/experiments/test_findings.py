@@ -367,7 +367,7 @@ def test_intervals_that_exclude_nothing_are_counted_against_chance_and_not_annou
     )
     assert found.others[0].verdict == "probably better"
     assert found.sentences[-1] == (
-        "On other metrics (bleu4 test sample) 0 of 1 contrast passed the corrected test; "
+        "On other metrics (bleu4 test sample) 0 of 1 contrast passed the corrected test (with 3 seeds none can); "
         "1 of their intervals excludes 0, where chance alone would have 0.1 do so."
     )
 

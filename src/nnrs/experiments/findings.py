@@ -183,8 +183,10 @@ def _of_others(others: Sequence[Contrast]) -> list[str]:
     excludes = "excludes" if hinted == 1 else "exclude"
     by_chance = f"{ALPHA * len(others):.1f}"
     chance = f"{hinted} of their intervals {excludes} 0, where chance alone would have {by_chance} do so"
-    family = counted(len(others), "contrast")
-    head = f"On other metrics ({metrics}) {len(passed)} of {family} passed the corrected test"
+    family, seeds = counted(len(others), "contrast"), max(len(item.seeds) for item in others)
+    hopeless = smallest_p(seeds) * len(others) >= ALPHA
+    at_best = f" (with {counted(seeds, 'seed')} none can)" if hopeless else ""
+    head = f"On other metrics ({metrics}) {len(passed)} of {family} passed the corrected test{at_best}"
     told = [
         f"{_on(item.setting)}{_judged(item)} in {item.metric.split('|')[0]}, {_measured(item)}."
         for item in passed
