@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import json
-import lzma
 import os
 import re
 import tempfile
@@ -64,8 +63,7 @@ def write_text(path: Path, text: str) -> None:
 
     The same text gives the same bytes, whenever it is written and whatever the file is called.
     """
-    data = text.encode()
-    data = lzma.compress(data) if path.suffix == ".xz" else data
+    data = _compressed(text.encode()) if path.suffix == ".xz" else text.encode()
     write_atomically(path, lambda temporary: _write(temporary, data))
 
 
@@ -75,18 +73,29 @@ def read_text(path: Path) -> str:
         data = path.read_bytes()
     try:
         return (_decompressed(data) if path.suffix == ".xz" else data).decode()
-    except (EOFError, lzma.LZMAError, ValueError) as error:
+    except ValueError as error:
         raise RunError(f"{path} is damaged: {error}. Copy or make it again.") from None
+
+
+def _compressed(data: bytes) -> bytes:
+    import lzma  # some builds of Python lack it, and most commands do without
+
+    return lzma.compress(data)
 
 
 def _decompressed(data: bytes) -> bytes:
     """Streams one behind the other. `lzma.decompress` leaves out a second one that is damaged, without a word."""
+    import lzma
+
     parts = []
     while data:
         stream = lzma.LZMADecompressor()
-        parts.append(stream.decompress(data))
+        try:
+            parts.append(stream.decompress(data))
+        except lzma.LZMAError as error:
+            raise ValueError(error) from None
         if not stream.eof:
-            raise EOFError("it ends too early")
+            raise ValueError("it ends too early")
         data = stream.unused_data
     return b"".join(parts)
 

@@ -94,6 +94,15 @@ def test_lines_are_compressed_where_the_name_says_so_and_serve_as_the_plain_ones
     assert not page.exists()
 
 
+def test_a_name_of_another_compression_is_refused_and_nothing_is_written(nnrs, tmp_path):
+    records = tmp_path / "records.jsonl"
+    records.write_text("".join(json.dumps(record) + "\n" for record in make_results(groups=1, seeds=1)))
+    done = nnrs("results", records, "--format", "jsonl", "--out", tmp_path / "x.jsonl.gz")
+    said = "files of nnrs are compressed as .xz. Choose a name that ends in that, or plain."
+    assert (done.returncode, done.stderr) == (2, f"error: {tmp_path / 'x.jsonl.gz'}: {said}\n")
+    assert list(tmp_path.iterdir()) == [records]
+
+
 def test_where_no_run_is_finished_it_says_so_and_writes_nothing(nnrs_each, tmp_path):
     plan = Plan(
         kind="grid", title="t", command="c", cells=tuple(expand({"method": ["ss"]})), request=Request()

@@ -11,6 +11,8 @@ from nnrs.cli.output import note
 if TYPE_CHECKING:
     from nnrs.experiments.store import Result
 
+OTHERS = (".gz", ".bz2", ".zst", ".zip")  # names of what is compressed otherwise
+
 
 def results(
     sources: Annotated[
@@ -36,6 +38,10 @@ def results(
     from nnrs.registry import look_up
 
     write = look_up(_formats(), format, "format")
+    if out and out.suffix in OTHERS:
+        raise ConfigError(
+            f"{out}: files of nnrs are compressed as .xz. Choose a name that ends in that, or plain."
+        )
     if out:
         with explained(out, "read"):
             if out.exists():
