@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from nnrs.run_directory import RunDirectory
 
 DRAWN = ("sentences", "prefix", "length", "seed")  # which text a run makes
-FEW = 3  # metrics that a remark names, scores that are printed with their signatures
+MOST_NAMED = 3  # metrics that a remark names; of more it says how many
+MOST_SIGNED = 3  # scores that are printed with their signatures
 
 
 def evaluate(
@@ -202,7 +203,7 @@ def _print_signatures(scores: "list[tuple[str, Score]]", means: "list[SeedMean]"
     from nnrs.metrics.score import common_signature
 
     made = [*(score for _, score in scores), *means]
-    if len(made) <= FEW:
+    if len(made) <= MOST_SIGNED:
         for one in made:
             typer.echo(str(one))
         return
@@ -264,4 +265,4 @@ def _labels_by_reason(rows: "dict[str, list[Score]]") -> dict[str, list[str]]:
 
 def _named_or_counted(labels: Sequence[str], among: Collection[str]) -> str:
     """The labels where they are few, else how many of all they are."""
-    return ", ".join(labels) if len(labels) <= FEW else f"{len(labels)} of {len(among)} metrics"
+    return ", ".join(labels) if len(labels) <= MOST_NAMED else f"{len(labels)} of {len(among)} metrics"
