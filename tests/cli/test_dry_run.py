@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from nnrs.experiments.missing import missing_runs
 from nnrs.grid_directory import GridDirectory
 
 OPTIONS = "--epochs 2 --learning-rate 5 --methods mle,ss --metrics perplexity --jobs 2 --device cpu"
@@ -31,7 +32,7 @@ def everything(folder):
     return {path: path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
 
 
-def test_what_is_done_begun_and_new_is_told_and_nothing_is_changed(nnrs, words, out):
+def test_what_is_done_not_finished_and_new_is_told_and_nothing_is_changed(nnrs, words, out):
     before = everything(out)
     command = [*words, "--seeds", "1-2", "--out", out, "--dry-run"]
     told, as_json = nnrs(*command), nnrs(*command, "--json")
@@ -40,24 +41,31 @@ def test_what_is_done_begun_and_new_is_told_and_nothing_is_changed(nnrs, words, 
         (line["run"], line["state"], line["trained"], line["epochs"]) for line in json.loads(as_json.stdout)
     ] == [
         ("mle_seed-1", "done", 2, 2),
-        ("ss_seed-1", "begun", 2, 2),
+        ("ss_seed-1", "not finished", 2, 2),
         ("mle_seed-2", "new", 0, 2),
         ("ss_seed-2", "new", 0, 2),
     ]
     assert told.stderr.endswith("\n4 runs, 3 of them to be run, 4 epochs. Nothing was changed.\n")
-    assert "│ mle_seed-2 │   new │ 0 of 2 │" in told.stdout
+    assert "│ mle_seed-2 │          new │ 0 of 2 │" in told.stdout
     assert everything(out) == before
 
 
-def test_a_run_that_diverged_is_called_so_and_is_to_be_run(nnrs, words, out, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "called"), [("diverged", "diverged"), ("error", "failed"), ("lost", "not finished")]
+)
+def test_a_run_that_did_not_come_to_its_end_is_called_as_on_the_page_and_is_to_be_run(
+    nnrs, words, out, tmp_path, kind, called
+):
     folder = tmp_path / "copy"
     shutil.copytree(out, folder)
-    for name in ("mle_seed-1", "ss_seed-1"):  # the first of which is done since
-        GridDirectory(folder).add_failure({"name": name, "kind": "diverged", "error": "nan", "try": 1})
-    done = nnrs(*words, "--seeds", "1", "--out", folder, "--dry-run", "--json")
+    # The first is done since, the last came to no folder.
+    for name in ("mle_seed-1", "ss_seed-1", "ss_seed-2"):
+        GridDirectory(folder).add_failure({"name": name, "kind": kind, "error": "no", "try": 3})
+    done = nnrs(*words, "--seeds", "1-2", "--out", folder, "--dry-run", "--json")
     states = {line["run"]: line["state"] for line in json.loads(done.stdout)}
-    assert states == {"mle_seed-1": "done", "ss_seed-1": "diverged"}
-    assert "2 runs, 1 of them to be run" in done.stderr
+    assert states == {"mle_seed-1": "done", "ss_seed-1": called, "mle_seed-2": "new", "ss_seed-2": called}
+    assert "4 runs, 3 of them to be run" in done.stderr
+    assert f"missing: ss_seed-1 ({called})." in missing_runs([folder])[0]
 
 
 def test_runs_whose_records_fit_are_not_to_be_run(nnrs, words, out, tmp_path):

@@ -8,7 +8,9 @@ from nnrs.experiments.store import has_result
 from nnrs.grid_directory import GridDirectory
 from nnrs.wording import counted
 
-TOLD = {"diverged": " (diverged)", "error": " (failed)", "lost": " (not finished)"}
+# What a run without a result is called, by how its last try ended. One whose process died (lost) did not fail by
+# itself: it goes on where it stood.
+CALLED = {"diverged": "diverged", "error": "failed", "lost": "not finished"}
 
 
 def missing_runs(sources: Sequence[Path]) -> list[str]:
@@ -24,13 +26,14 @@ def _missing_of(grid: GridDirectory) -> str | None:
     if not plan or not missing:
         return None
     failed = grid.failed()
-    told = several([f"{name}{_known(grid, name, failed.get(name))}" for name in missing])
+    known = {name: became_of(grid, name, failed.get(name)) for name in missing}
+    told = several([f"{name} ({what})" if what else name for name, what in known.items()])
     verb = "is" if len(missing) == 1 else "are"
     return f"{len(missing)} of {counted(len(names), 'run')} of the plan '{plan['title']}' {verb} missing: {told}."
 
 
-def _known(grid: GridDirectory, name: str, failure: str | None) -> str:
-    """What became of a run; one whose process died (lost) did not fail by itself: it goes on where it stood."""
+def became_of(grid: GridDirectory, name: str, failure: str | None) -> str | None:
+    """What became of a run without a result, by how its last try ended; None where it was not begun."""
     if failure:
-        return TOLD[failure]
-    return " (not finished)" if grid.run_path(name).exists() else ""
+        return CALLED[failure]
+    return CALLED["lost"] if grid.run_path(name).exists() else None

@@ -13,6 +13,7 @@ from nnrs.experiments.enough_words import check_neighbors, check_protected
 from nnrs.experiments.generations import WITHOUT_WINDOW, split_lack
 from nnrs.experiments.grid import Board, look_at
 from nnrs.experiments.held import check_held
+from nnrs.experiments.missing import CALLED, became_of
 from nnrs.experiments.plan import Cell, Plan
 from nnrs.experiments.prepare import Shelf, choose_device
 from nnrs.experiments.records import Records, matching_records
@@ -20,7 +21,7 @@ from nnrs.experiments.scoring import OF_WINDOWS, missing_package
 from nnrs.experiments.subject import Request
 from nnrs.run_directory import Json
 
-TO_RUN = ("begun", "diverged", "new")  # the states of what is to be trained or measured yet
+TO_RUN = (*CALLED.values(), "new")  # the states of what is to be trained or measured yet
 
 
 def look_ahead(
@@ -48,7 +49,7 @@ def look_ahead(
 
 
 def outlook(board: Board, found: Records) -> list[Json]:
-    """A line for each run: its name, whether it is done, in the records, begun, diverged or new, and its epochs."""
+    """A line for each run: its name, what is known of it (as `_states` has it), and its epochs."""
     lines = []
     for cell, state in _states(board, found):
         epochs = cell.config.training.epochs
@@ -100,12 +101,12 @@ def _check_windows(asked: Request, left: Sequence[RunConfig]) -> None:
 
 
 def _states(board: Board, found: Records) -> Iterator[tuple[Cell, str]]:
-    """Each run, and whether it is done, in the records, begun, diverged or new."""
+    """Each run, and whether it is done, in the records or new; else what became of it."""
     failed = board.grid.failed()
     for cell in board.plan.cells:
         if cell.name in board.done:
             yield cell, "done"
-        elif board.grid.run_path(cell.name).exists():
-            yield cell, "diverged" if failed.get(cell.name) == "diverged" else "begun"
+        elif cell.config in found and not board.grid.run_path(cell.name).exists():
+            yield cell, "in the records"
         else:
-            yield cell, "in the records" if cell.config in found else "new"
+            yield cell, became_of(board.grid, cell.name, failed.get(cell.name)) or "new"
