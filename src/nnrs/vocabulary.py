@@ -21,6 +21,7 @@ from nnrs.wording import counted
 EOS = "<eos>"  # ends every line
 UNK = "<unk>"  # stands for every word outside the vocabulary
 PAD = "<pad>"  # never ours, but a user's text may bring it
+MARKS = (EOS, UNK, PAD)  # stand among the words and are none
 
 
 @dataclass(frozen=True)

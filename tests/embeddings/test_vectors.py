@@ -11,6 +11,18 @@ def test_coverage_counts_types_and_tokens_and_names_the_most_frequent_missing_wo
     )
 
 
+def test_marks_are_never_covered_whatever_vectors_they_have():
+    coverage = Embeddings(torch.ones(4, 2), "corpus").coverage(
+        ["<eos>", "the", "<unk>", "cat"], [30, 50, 15, 5]
+    )
+    assert coverage == Coverage(
+        types=4, types_covered=2, tokens=100, tokens_covered=55, missing=("<eos>", "<unk>")
+    )
+    assert str(coverage) == (
+        "vectors cover 2 of 4 words (50.0%) and 55.0% of tokens; most frequent of the rest: <eos> <unk>"
+    )
+
+
 def test_at_most_ten_missing_words_are_named():
     words = [f"w{i:02}" for i in range(12)]
     coverage = Embeddings(torch.zeros(12, 1), "test").coverage(words, list(range(12)))

@@ -7,6 +7,7 @@ from functools import cached_property
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from nnrs.vocabulary import MARKS
 from nnrs.wording import counted
 
 MISSING_SHOWN = 10
@@ -14,19 +15,19 @@ MISSING_SHOWN = 10
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a vocabulary, and of the text it counts, has a vector."""
+    """How much of a vocabulary, and of the text it counts, are words with a vector."""
 
     types: int
     types_covered: int
     tokens: int
     tokens_covered: int
-    missing: tuple[str, ...]  # the most frequent words without a vector
+    missing: tuple[str, ...]  # the most frequent of the rest
 
     def __str__(self) -> str:
         types, tokens = self.types_covered / self.types, self.tokens_covered / max(self.tokens, 1)
         return (
             f"vectors cover {self.types_covered:,} of {counted(self.types, 'word')} ({types:.1%}) and {tokens:.1%} "
-            f"of tokens; most frequent without one: {' '.join(self.missing) or 'none'}"
+            f"of tokens; most frequent of the rest: {' '.join(self.missing) or 'none'}"
         )
 
 
@@ -44,8 +45,13 @@ class Embeddings:
         return self.vectors.ne(0).any(-1)
 
     def coverage(self, words: Sequence[str], counts: Sequence[int]) -> Coverage:
-        """The share of types and of tokens that have a vector, and the most frequent words that have none."""
-        covered = self.covered.tolist()
+        """The share of types and of tokens that are words with a vector, and the most frequent that are not.
+
+        `<eos>` and `<unk>` count as not covered: they are never replaced, also where they have a vector, as in a
+        text's own.
+        """
+        has_vector = self.covered.tolist()
+        covered = [has and word not in MARKS for word, has in zip(words, has_vector, strict=True)]
         entries = list(zip(words, counts, covered, strict=True))
         missing = sorted((entry for entry in entries if not entry[2]), key=lambda entry: -entry[1])
         return Coverage(

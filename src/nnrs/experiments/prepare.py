@@ -27,9 +27,9 @@ from nnrs.policies.methods import METHODS, Material, PolicyConfig, shuffled_neig
 from nnrs.seeding import Random, Stream
 from nnrs.training.group import ALONE, Group
 from nnrs.training.loop import TrainingConfig
-from nnrs.vocabulary import EOS, PAD, UNK, Vocabulary
+from nnrs.vocabulary import MARKS, Vocabulary
 
-SPECIAL = (EOS, UNK, PAD, "N")  # never replaced, never proposed; N is PTB's number token
+SPECIAL = (*MARKS, "N")  # never replaced, never proposed; N is PTB's number token
 Made = TypeVar("Made")
 
 

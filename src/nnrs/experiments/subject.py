@@ -26,7 +26,7 @@ from nnrs.neighbors.cache import fingerprint_of
 from nnrs.registry import look_up
 from nnrs.run_directory import Json, RunDirectory
 from nnrs.seeding import check_seed
-from nnrs.vocabulary import EOS, PAD, UNK, Vocabulary, token_ids
+from nnrs.vocabulary import MARKS, Vocabulary, token_ids
 
 TEACHER_FORCED = "teacher-forced"  # the likeliest token at each gold step, the other way of predicting
 UNFINISHED = "unfinished"  # the part of a signature that scores of a run have which has not come to its end
@@ -154,7 +154,7 @@ class Subject:
         """Words of the training text that have a vector; `<eos>`, `<unk>` and `<pad>` are no words."""
         words, vectors = self.vocabulary, self.vectors
         allowed = np.array(words.counts) > 0
-        allowed[[words.ids[mark] for mark in (EOS, UNK, PAD) if mark in words.ids]] = False
+        allowed[[words.ids[mark] for mark in MARKS if mark in words.ids]] = False
         return WordSpace(words.ids, WordVectors(vectors.vectors.numpy(), allowed), vectors.source)
 
     def run_beside(self, path: Path) -> LoadedRun:
