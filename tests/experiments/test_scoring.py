@@ -86,6 +86,30 @@ def test_the_tenths_of_the_text_add_up_to_its_perplexity(run):
     )
 
 
+def test_tenths_that_a_word_fills_or_a_split_lacks_are_told(tmp_path):
+    text, other, run, heard = tmp_path / "text.txt", tmp_path / "other.txt", tmp_path / "run", []
+    text.write_text("<unk> <unk> <unk> a b c\n" * 200)
+    settings = {
+        "data": {"source": str(text)},
+        "policy": {"method": "mle"},
+        "model": {"preset": "tiny", "units": 8},
+        "training": {"epochs": 1, "batch_size": 8, "bptt": 10},
+    }
+    start(RunConfig.from_dict(settings), run, CPU).finish()
+    # <unk> is 3/7 of the text, <eos>, a, b and c 1/7 each: their middles are at 0.21, 0.50, 0.64, 0.79 and 0.93.
+    made = by_name(scores_of(run, "deciles", note=heard.append))
+    assert list(made) == [f"ppl-decile{tenth}" for tenth in (3, 6, 7, 8, 10)]
+    left = ", ".join(f"ppl-decile{tenth}" for tenth in (1, 2, 4, 5, 9))
+    of_word = (
+        f"{run}: {left} (test) left out, for no word belongs there: <unk> alone is 43% of the training text"
+    )
+    assert heard == [of_word]
+    other.write_text("a b c\n" * 200)
+    heard.clear()
+    scores_of(run, "deciles", data=str(other), note=heard.append)
+    assert heard == [of_word, f"{run}: ppl-decile3 (test) left out, for it has no token there"]
+
+
 def test_noise_starts_from_the_clean_text_and_harms_more_the_more_there_is(run):
     made = by_name(scores_of(run, "noise"))
     kinds = {

@@ -41,9 +41,28 @@ def decile_scores(subject: Subject, split: str) -> Iterator[Score]:
     values = decile_perplexities(nats, targets, deciles).tolist()
     ends = _intervals(nats, deciles[targets], DECILES)
     signature = subject.signature(split, after=["streams:1"])
+    empty = set()
     for tenth, (value, both) in enumerate(zip(values, ends, strict=True), start=1):
-        if not math.isnan(value):  # a tenth without a token has no perplexity
+        if math.isnan(value):  # a tenth without a token has no perplexity
+            empty.add(tenth)
+        else:
             yield Score(f"ppl-decile{tenth}", value, signature, both)
+    _note_empty(subject, split, empty, {place + 1 for place in deciles.tolist()})
+
+
+def _note_empty(subject: Subject, split: str, empty: set[int], of_words: set[int]) -> None:
+    """Say which tenths are left out: no word belongs to those that a frequent one fills, `<unk>` before all."""
+    words = subject.vocabulary
+    share = words.counts[0] / sum(words.counts)
+    reasons = {
+        f"no word belongs there: {words.words[0]} alone is {share:.0%} of the training text": empty
+        - of_words,
+        "it has no token there": empty & of_words,
+    }
+    for why, tenths in reasons.items():
+        if tenths:
+            names = ", ".join(f"ppl-decile{tenth}" for tenth in sorted(tenths))
+            subject.note(f"{subject.directory.path}: {names} ({split}) left out, for {why}")
 
 
 def noise_scores(subject: Subject, split: str) -> Iterator[Score]:

@@ -190,7 +190,10 @@ def decile_curves() -> Figure:
             "encoding": {"y": y, "tooltip": tooltip("group", "decile", "perplexity")},
         },
     ]
-    caption = "Each tenth of the training text by how frequent its words are, on a logarithmic scale."
+    caption = (
+        "Each tenth of the training text by how frequent its words are, on a logarithmic scale. One that a frequent "
+        "word fills, as <unk> may the first, has no point; nor has one that the text measured has no token of."
+    )
     return Figure("deciles", "Perplexity by frequency", caption, "deciles", layered(layers, x=deciles()))
 
 
