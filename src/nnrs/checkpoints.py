@@ -87,7 +87,7 @@ class Checkpoints:
         """Why there is no best model, and what to do."""
         return (
             f"{self.path} has no trained model yet: continue it with `nnrs train --out {self.path} --resume`, "
-            "or, if it diverged, begin another with a lower --learning-rate."
+            "or, if it diverged, begin another with a lower learning rate."
         )
 
     def _best_name(self) -> str | None:

@@ -283,6 +283,7 @@ def test_of_a_run_that_is_not_finished_it_is_said_that_it_is_not(nnrs, finished,
         best.unlink()
     bare = nnrs("evaluate", run)  # as of a run that diverged in its first epoch
     assert bare.returncode == 2
+    assert bare.stderr.endswith("or, if it diverged, begin another with a lower learning rate.\n")
     assert "is measured" not in bare.stderr
 
 

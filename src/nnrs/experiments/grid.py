@@ -188,13 +188,14 @@ class Board:
             return
         self._tries[news.name] += 1
         tries, now = self._tries[news.name], datetime.now(UTC).isoformat(timespec="seconds")
-        record = {"name": news.name, "kind": news.how, "error": news.error, "try": tries, "time": now}
+        error = self.plan.worded(news.error)
+        record = {"name": news.name, "kind": news.how, "error": error, "try": tries, "time": now}
         self.grid.add_failure(record)
         if news.how != "lost":
-            self.failed[news.name] = news.error
+            self.failed[news.name] = error
             self._diverged += news.how == "diverged"
         elif tries == TRIES:
-            self.failed[news.name] = f"lost {tries} times: {news.error}"
+            self.failed[news.name] = f"lost {tries} times: {error}"
 
     def progress(self) -> Progress:
         """Where things stand, from the metrics that the runs under way have written."""

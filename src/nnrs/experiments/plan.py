@@ -103,6 +103,10 @@ class Plan:
             request=request_of(values["request"]),
         )
 
+    def worded(self, message: str) -> str:
+        """What is said of its runs, with the keys of the file that made the plan, or with options where none did."""
+        return as_keys(message) if self.kind == "grid" else message
+
     def following(self, before: "Plan", folder: Path) -> "Plan":
         """The plan as it continues another in a folder: known runs keep their names, new ones come behind them.
 
