@@ -92,6 +92,8 @@ def test_what_the_command_itself_would_refuse_is_refused(nnrs_each, words, tmp_p
     mistakes = {
         "vectors": ("--vectors none.vec", "no such file or folder: "),
         "ray": ("--ray auto", "--jobs is about this machine"),
+        "jobs": ("--jobs 0", "--jobs must be at least 1, got 0.\n"),
+        "fleet": ("--fleet -1", "--fleet must be at least 1, got -1.\n"),
         "device": ("--device cuda:77", "device 'cuda:77' is not there"),
     }
     done = nnrs_each(

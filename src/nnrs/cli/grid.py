@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 JobsOption = Annotated[
     int | None,
     typer.Option(
-        min=1,
         help="Runs at a time. [default: one for each core; a GPU trains a fleet, then measures 4 at a time]",
     ),
 ]
@@ -30,7 +29,6 @@ FleetOption = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        min=1,
         help="On a GPU, at most N runs train side by side; elsewhere no matter. [default: as many as it holds]",
     ),
 ]
@@ -136,6 +134,8 @@ def carry_out(
     from nnrs.experiments.outlook import look_ahead, outlook
 
     for name, given in (("jobs", jobs), ("fleet", fleet)):
+        if given is not None and given < 1:
+            raise ConfigError(f"--{name} must be at least 1, got {given}.")
         if ray and given:
             raise ConfigError(f"--{name} is about this machine: leave it out with --ray.")
     board, found = look_ahead(plan, out, records or [], device, elsewhere=bool(ray))

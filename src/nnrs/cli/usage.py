@@ -1,6 +1,7 @@
 """What the parser refuses (an option it does not know, a number that is none), in one line."""
 
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 import typer
@@ -9,17 +10,20 @@ from nnrs.registry import closest
 
 # The parser's errors have no public name of their own, and their module is not the same in every version of typer.
 UsageError = cast(type[Exception], typer.BadParameter.__base__)
+# What the parser says of a word that is no number, and what it wanted. Versions of typer have "float" and "number".
+NUMBERS = {"valid integer": "a whole number", "valid float": "a number", "valid number": "a number"}
 
 
 def refusal(error: Any, words: Sequence[str], commands: Collection[str]) -> str:
     """What is wrong with the words of a command, what was expected, and where to read on."""
     command = " ".join(["nnrs", *(word for word in words[:1] if word in commands)])
-    told = " ".join(_told(error, words[0], commands).split()).rstrip(".")
+    told = " ".join(_told(error, words, commands).split()).rstrip(".")
     return f"{command}: {told[:1].lower()}{told[1:]}{'' if told.endswith('?') else '.'} See {command} --help."
 
 
-def _told(error: Any, first: str, commands: Collection[str]) -> str:
+def _told(error: Any, words: Sequence[str], commands: Collection[str]) -> str:
     """What the parser says; of a wrong command or option with the likeliest one, of a missing one with its use."""
+    first = words[0]
     if first not in commands and not first.startswith("-"):
         close = closest(first, commands)
         return f"no such command '{first}'" + (f". Did you mean '{close}'?" if close else "")
@@ -28,5 +32,19 @@ def _told(error: Any, first: str, commands: Collection[str]) -> str:
         close = closest(error.option_name.lstrip("-"), [one.lstrip("-") for one in error.possibilities or ()])
         return f"no such option {error.option_name}" + (f". Did you mean --{close}?" if close else "")
     message = str(error.format_message())
+    expected = next((number for said, number in NUMBERS.items() if said in message), None)
+    if expected and isinstance(error, typer.BadParameter) and error.param:
+        option = error.param.opts[0]
+        return f"{option} must be {expected}, got '{_given(option, words)}'"
     is_missing = hasattr(error, "param_type")
     return f"{message.rstrip('.')}: {error.param.help}" if is_missing and error.param else message
+
+
+def _given(option: str, words: Sequence[str]) -> str:
+    """What an option was given last, which is what counts.
+
+    >>> _given("--k", ["train", "--k", "3", "--k=five"])
+    'five'
+    """
+    split = [(*word.partition("="), after) for word, after in pairwise([*words, ""])]
+    return [value if sign else after for name, sign, value, after in split if name == option][-1]
