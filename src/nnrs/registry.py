@@ -11,18 +11,28 @@ CLOSE = 0.66  # difflib's ratio, of which its own default, 0.6, takes "sine" for
 SHORTEST = 3  # letters of a name that may stand for the beginning of a word of another
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant: one with two thirds of its letters, or which it shortens; else None.
+def likely(name: str, known: Iterable[str]) -> list[str]:
+    """The known names that were probably meant: one with two thirds of its letters, else all that it shortens.
 
-    >>> closest("cvs", ["csv", "json"]), closest("sine", ["linear", "static"])
-    ('csv', None)
-    >>> closest("temp", ["batch", "temperature"]), closest("sigmoid", ["s-curve", "inverse-sigmoid"])
-    ('temperature', 'inverse-sigmoid')
-    >>> closest("te", ["temperature"])  # too short to stand for anything
+    >>> likely("cvs", ["csv", "json"]), likely("sine", ["linear", "static"])
+    (['csv'], [])
+    >>> likely("temp", ["batch", "temperature"]), likely("rate", ["learning-rate", "neighbor-rate"])
+    (['temperature'], ['learning-rate', 'neighbor-rate'])
+    >>> likely("te", ["temperature"])  # too short to stand for anything
+    []
     """
     names = list(known)
     shortened = [one for one in names if len(name) >= SHORTEST and f"-{name}" in f"-{one}"]
-    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=CLOSE) or shortened), None)
+    return difflib.get_close_matches(name, names, n=1, cutoff=CLOSE) or shortened
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The first of the known names that were probably meant, or None.
+
+    >>> closest("sigmoid", ["s-curve", "inverse-sigmoid"])
+    'inverse-sigmoid'
+    """
+    return next(iter(likely(name, known)), None)
 
 
 def look_up(table: Mapping[str, T], name: str, kind: str) -> T:

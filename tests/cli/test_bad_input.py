@@ -109,6 +109,11 @@ BAD_WORDS = {
         "schedule --zzz",
         "nnrs schedule: no such option --zzz. See nnrs schedule --help.",
     ),
+    "last word of several options": (
+        "train --out x --rate 0.2",
+        "nnrs train: no such option --rate. "
+        "Did you mean --prediction-rate or --neighbor-rate or --learning-rate? See ",
+    ),
     "option with few letters of another": (  # --task has them and the dashes
         "train --out x --tau 3",
         "nnrs train: no such option --tau. See nnrs train --help.",

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import typer
 
-from nnrs.registry import closest
+from nnrs.registry import closest, likely
 
 # The parser's errors have no public name of their own, and their module is not the same in every version of typer.
 UsageError = cast(type[Exception], typer.BadParameter.__base__)
@@ -28,9 +28,10 @@ def _told(error: Any, words: Sequence[str], commands: Collection[str]) -> str:
         close = closest(first, commands)
         return f"no such command '{first}'" + (f". Did you mean '{close}'?" if close else "")
     if hasattr(error, "possibilities"):
-        # Compared without the dashes, which all of them have.
-        close = closest(error.option_name.lstrip("-"), [one.lstrip("-") for one in error.possibilities or ()])
-        return f"no such option {error.option_name}" + (f". Did you mean --{close}?" if close else "")
+        meant = " or ".join(
+            f"--{name}" for name in likely(error.option_name.lstrip("-"), _options(error.ctx))
+        )
+        return f"no such option {error.option_name}" + (f". Did you mean {meant}?" if meant else "")
     message = str(error.format_message())
     expected = next((number for said, number in NUMBERS.items() if said in message), None)
     if expected and isinstance(error, typer.BadParameter) and error.param:
@@ -38,6 +39,12 @@ def _told(error: Any, words: Sequence[str], commands: Collection[str]) -> str:
         return f"{option} must be {expected}, got '{_given(option, words)}'"
     is_missing = hasattr(error, "param_type")
     return f"{message.rstrip('.')}: {error.param.help}" if is_missing and error.param else message
+
+
+def _options(context: typer.Context) -> list[str]:
+    """The options that a command has, without the dashes, which all of them share."""
+    names = [name for param in context.command.get_params(context) for name in param.opts]
+    return [name.removeprefix("--") for name in names if name.startswith("--")]
 
 
 def _given(option: str, words: Sequence[str]) -> str:
