@@ -170,6 +170,13 @@ def test_protected_words_that_a_text_lacks_are_told_before_anything_is_trained_o
     assert not (tmp_path / "out").exists()
 
 
+def test_a_word_that_cannot_be_protected_is_told_of_a_run_that_replaces_words(tmp_path):
+    text = write_words(tmp_path / "text.txt", 90)
+    cells = cells_on(text, method=["mle", "ss", "nnrs", "unigram"], protect=["nowhere"])
+    assert refusal(cells, check_protected).startswith("nnrs_seed-1: cannot protect 'nowhere'")
+    assert refusal(cells[:2], check_protected).startswith("mle_seed-1: cannot protect 'nowhere'")
+
+
 # Settings, and whether what they protect is among the ninety words of a text of 20 lines, 18 of them for training.
 PROTECTED = {
     "a word of the text": ({"protect": ["w001"]}, True),

@@ -36,10 +36,11 @@ def check_neighbors(cells: Iterable[Cell], shelf: Shelf) -> None:
 def check_protected(cells: Iterable[Cell], shelf: Shelf) -> None:
     """Refuse runs that protect words which their vocabulary lacks.
 
-    A text is read no further than to the last of them; whole where one is missing, or the vocabulary has a bound.
+    A text is read no further than to the last of them; whole where one is missing, or the vocabulary has a bound. Of
+    runs that protect the same, one is named that replaces words: mle would be blamed for what is nothing to it.
     """
     checked = set()
-    for cell in cells:
+    for cell in sorted(cells, key=lambda cell: METHODS[cell.config.policy.method].proposal is None):
         data, vectors = cell.config.data, cell.config.vectors
         asked = data, vectors.protect
         if asked in checked:
