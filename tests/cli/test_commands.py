@@ -398,3 +398,21 @@ def test_a_demo_that_was_interrupted_goes_on_in_its_folder(tmp_path, monkeypatch
     demo.report_path.write_text("")
     (tmp_path / "demo-3").mkdir()
     assert free_folder(plans[2]) == Path("demo-4")  # whosever that is
+
+
+@pytest.mark.parametrize("name", ["plan.json", "runs/ss_seed-1/result.json"])
+def test_a_demo_with_a_damaged_file_is_told_and_left_alone(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    plan, demo = demo_plan("synthetic", 1), GridDirectory("demo")
+    with demo.opened():
+        demo.write_plan(plan.as_dict())
+    demo.report_path.write_text("")
+    for cell in plan.cells:
+        RunDirectory.create(demo.run_path(cell.name), {}).write_result({})
+    (tmp_path / "demo" / name).write_text("{")
+    assert free_folder(plan) == Path("demo-2")
+    told = capsys.readouterr().err
+    assert told.startswith("demo is left as it is, and another folder taken: ")
+    assert f"demo/{name} is damaged: " in told
+    assert told.endswith(" Copy it back.\n")
+    assert (tmp_path / "demo" / name).read_text() == "{"

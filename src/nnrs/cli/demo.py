@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nnrs.cli.many import check_means, repeating
-from nnrs.cli.output import DeviceOption, JsonOption, print_json
+from nnrs.cli.output import DeviceOption, JsonOption, note, print_json
 
 if TYPE_CHECKING:
     from nnrs.experiments.plan import Plan
@@ -90,16 +90,24 @@ def free_folder(plan: "Plan") -> Path:
 
 
 def _is_interrupted(path: Path, plan: "Plan") -> bool:
-    """Whether a folder holds the same runs, and not yet all of their results or the page that they end with."""
+    """Whether a folder holds the same runs, and not yet all of their results or the page that they end with.
+
+    One with a damaged file, of which that cannot be known, is told and left alone.
+    """
+    from nnrs.errors import NnrsError
     from nnrs.experiments.missing import missing_runs
     from nnrs.experiments.plan import Plan
     from nnrs.grid_directory import GridDirectory
 
     grid = GridDirectory(path)
-    stored = grid.plan()
-    if stored is None or Plan.from_dict(stored) != plan:
+    try:
+        stored = grid.plan()
+        if stored is None or Plan.from_dict(stored) != plan:
+            return False
+        return not grid.report_path.exists() or bool(missing_runs([path]))
+    except NnrsError as error:
+        note(f"{path} is left as it is, and another folder taken: {error}")
         return False
-    return not grid.report_path.exists() or bool(missing_runs([path]))
 
 
 def _record(result: "Result") -> dict[str, Any]:
