@@ -215,6 +215,20 @@ def test_a_grid_that_is_done_stays_so_where_every_model_is_damaged(nnrs, copied)
     assert "summary.json" in told.stderr
 
 
+def test_what_to_do_about_damaged_data_of_the_explorers_is_told_and_helps(nnrs, copied):
+    file, out = copied
+    path = out / "explorer.json"
+    before = path.read_text()
+    path.write_text("{")
+    told = nnrs("grid", file, "--out", out)
+    assert told.returncode == 2
+    assert "explorer.json is damaged: " in told.stderr
+    assert told.stderr.endswith(" Delete it and run this again to make it anew.\n")
+    path.unlink()
+    assert nnrs("grid", file, "--out", out).returncode == 0
+    assert path.read_text() == before
+
+
 def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go_on(nnrs, text, tmp_path):
     more = '[[runs]]\nlearning_rate = 5\n[[runs]]\nmethod = "mle"\nlearning_rate = 1e30\nclip = 1e30\n'
     (tmp_path / "narrow.vec").write_text("w001 1 2\nw002 1\n")

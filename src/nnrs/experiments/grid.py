@@ -121,8 +121,8 @@ def run_grid(
 
 def ensure_explorer(grid: GridDirectory, plan: Plan) -> None:
     """Write explorer.json where none of this version is, from the finished run whose neighbors are most worth it."""
-    path = grid.explorer_path
-    if path.exists() and read_json(path).get("format") == EXPLORER_FORMAT:
+    path, anew = grid.explorer_path, " Delete it and run this again to make it anew."
+    if path.exists() and read_json(path, anew).get("format") == EXPLORER_FORMAT:
         return
     near = [
         cell for cell in plan.cells if METHODS[cell.config.policy.method].rules
