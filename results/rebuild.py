@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from nnrs.experiments.findings import findings, shown_difference, shown_interval, shown_p
-from nnrs.experiments.groups import grouped, names_of
+from nnrs.experiments.findings import PERPLEXITY, findings, shown_difference, shown_interval, shown_p
+from nnrs.experiments.groups import Group, grouped, names_of
 from nnrs.experiments.markdown import as_markdown
 from nnrs.experiments.replication import Printed, table1, table1_lines
 from nnrs.experiments.store import Result, collect
 from nnrs.experiments.table import lines_csv, results_csv
 from nnrs.experiments.text_tables import text_lines, text_table
 from nnrs.files import write_text
+from nnrs.metrics.contrasts import Contrast, contrast, corrected
 from nnrs.report.page import write_report
 from nnrs.report.picture import write_picture
 
@@ -56,6 +57,16 @@ STUDIES = (
     "wikitext-2-large",
 )
 SEARCHES = ("synthetic-best",)  # of which the documents show the best of each arm
+# The contrasts named before a study of arms that were tuned one by one, and so may differ in more than their method.
+NAMED_OF_ARMS = {
+    "synthetic-best-seeds": (
+        ("ss", "mle"),
+        ("nnrs", "mle"),
+        ("ss-nnrs", "ss"),
+        ("nnrs", "unigram"),
+        ("nnrs, targets", "mle"),
+    ),
+}
 TEXT_TABLES = ("table2", "table3")  # of the same runs
 PICTURED = "ptb-contrasts"  # the study that the README shows
 
@@ -77,13 +88,37 @@ def table_markdown(results: Sequence[Result]) -> str:
     return "\n".join(map(_pipes, printed)) if printed else as_markdown(results)
 
 
-def contrasts_markdown(results: Sequence[Result]) -> str:
-    """The paired differences in test perplexity that were named in advance, as the documents show them."""
+def arms(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """The settings of each arm: of a method that replaces inputs, or of one that replaces targets."""
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        replaced = group.results[0].record["config"]["policy"]["replace"]
+        arm = group.method if replaced == "inputs" else f"{group.method}, {replaced}"
+        found.setdefault(arm, []).append(group)
+    return found
+
+
+def contrasts_of_arms(results: Sequence[Result], pairs: Sequence[tuple[str, str]]) -> list[Contrast]:
+    """The pairs of arms as one family, whatever else the two differ in; each arm must have one setting."""
+    nats = {arm: group.nats("test") for arm, (group,) in arms(grouped(results)).items()}
+    return corrected(
+        [contrast(ours, theirs, PERPLEXITY, (nats[ours], nats[theirs])) for ours, theirs in pairs]
+    )
+
+
+def contrasts(study: str, results: Sequence[Result]) -> list[Contrast]:
+    """The paired differences in test perplexity that were named in advance: of arms, or of methods."""
+    named = NAMED_OF_ARMS.get(study)
+    return contrasts_of_arms(results, named) if named else findings(results).contrasts
+
+
+def contrasts_markdown(found: Sequence[Contrast]) -> str:
+    """The same as the documents show it."""
     lines = [
         "| contrast | test perplexity | 95 % interval | seeds | p | p after Holm |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for item in findings(results).contrasts:
+    for item in found:
         shown = [f"{item.ours} - {item.theirs}", shown_difference(item), shown_interval(item)]
         shown += [str(len(item.seeds)), shown_p(item.p), shown_p(item.holm_p)]
         lines.append(f"| {' | '.join(shown)} |")
@@ -93,18 +128,14 @@ def contrasts_markdown(results: Sequence[Result]) -> str:
 def best_markdown(results: Sequence[Result]) -> str:
     """The setting of each arm with the least mean validation perplexity, of a search that is judged by that alone."""
     groups = grouped(results)
-    arms: dict[str, list[tuple[float, str]]] = {}
-    for group, name in zip(groups, names_of(groups), strict=True):
-        replaced = group.results[0].record["config"]["policy"]["replace"]
-        arm = group.method if replaced == "inputs" else f"{group.method}, {replaced}"
-        mean = fmean(result.record["valid_perplexity"] for result in group.results)
-        arms.setdefault(arm, []).append((mean, name))
+    names = dict(zip(groups, names_of(groups), strict=True))
     lines = [
         "| arm | settings | lowest on validation | perplexity, valid | the next | the highest |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for arm, found in arms.items():
-        (least, name), (second, _), *_ = found = sorted(found)
+    for arm, settings in arms(groups).items():
+        found = sorted((group.perplexity("valid").mean, names[group]) for group in settings)
+        (least, name), (second, _), *_ = found
         lines.append(f"| {arm} | {len(found)} | {name} | {least:.2f} | {second:.2f} | {found[-1][0]:.2f} |")
     return "\n".join(lines) + "\n"
 
@@ -131,7 +162,8 @@ def tables() -> dict[str, str]:
     made = {"baselines": baselines_markdown()}
     for study in STUDIES:
         results = records(study)
-        made |= {study: table_markdown(results), f"{study} contrasts": contrasts_markdown(results)}
+        made[study] = table_markdown(results)
+        made[f"{study} contrasts"] = contrasts_markdown(contrasts(study, results))
     return made | {f"{study} best": best_markdown(records(study)) for study in SEARCHES}
 
 

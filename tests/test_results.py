@@ -84,6 +84,30 @@ def test_of_a_search_the_lowest_mean_on_validation_is_shown_for_each_arm_whateve
     ]
 
 
+def test_arms_that_differ_in_dropout_and_in_what_is_replaced_are_contrasted_by_seed_as_one_family(rebuild):
+    def runs(group, method, dropout, replaced, *nats):
+        for seed, value in enumerate(nats):
+            record = make_result(method, "toy", {"method": method}, group, seed, 2)
+            record["config"]["model"]["dropout"] = dropout
+            record["config"]["policy"]["replace"] = replaced
+            yield Result(record | {"test_nats": value})
+
+    found = [
+        *runs(1, "mle", 0.5, "inputs", 3.00, 3.10, 3.05),
+        *runs(2, "nnrs", 0.6, "inputs", 2.98, 3.08, 3.03),
+    ]
+    found += runs(3, "nnrs", 0.4, "targets", 3.00, 3.10)  # seed 2 is not there yet
+    pairs = [("nnrs", "mle"), ("nnrs, targets", "nnrs")]
+    lines = rebuild.contrasts_markdown(rebuild.contrasts_of_arms(found, pairs)).splitlines()[2:]
+    # exp(∓0.02) are 0.98020 and 1.02020; p is 2/2³ and 2/2², and after Holm over two 2 · 1/4 and 1 · 1/2.
+    assert lines == [
+        "| nnrs - mle | -1.98 % | -1.98 % to -1.98 % | 3 | 0.25 | 0.5 |",
+        "| nnrs, targets - nnrs | +2.02 % | +2.02 % to +2.02 % | 2 | 0.5 | 0.5 |",
+    ]
+    with pytest.raises(ValueError, match="too many values"):  # of two settings none stands for the arm
+        rebuild.contrasts_of_arms([*found, *runs(4, "mle", 0.4, "inputs", 3.0)], pairs)
+
+
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_study_has_the_csv_that_its_records_make(rebuild, study):
     written = (RESULTS / f"{study}.csv").read_text(encoding="utf-8")
