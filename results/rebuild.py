@@ -1,8 +1,8 @@
 """Tables, pictures and pages, made again from the records beside this file: `make results`.
 
 A study is NAME.jsonl.xz, as `nnrs results --format jsonl` wrote it. It becomes NAME.csv and the tables that stand in
-docs/studies/ between `<!-- NAME -->`, `<!-- NAME contrasts -->` or `<!-- NAME best -->` and `<!-- end -->`; those in
-PAGES get NAME.html.
+docs/studies/ between `<!-- NAME -->`, `<!-- NAME contrasts -->`, `<!-- NAME best -->` or `<!-- NAME gains -->` and
+`<!-- end -->`; those in PAGES get NAME.html.
 """
 
 import json
@@ -43,6 +43,7 @@ STUDIES = (
     "ptb-large-weights",
     "ptb-rates",
     "ptb-table2-20",
+    "ptb-weights",
     "synthetic",
     "synthetic-best",
     "synthetic-best-seeds",
@@ -56,7 +57,10 @@ STUDIES = (
     "wikitext-2-contrasts",
     "wikitext-2-large",
 )
-SEARCHES = ("synthetic-best",)  # of which the documents show the best of each arm
+SEARCHES = ("ptb-weights", "synthetic-best")  # of which the documents show the best of each arm
+REGULARISATION = ("dropout", "weight_dropout")
+# Studies of the same methods under several degrees of it, and the text that they are judged on.
+GAINS = {"ptb-weights": "valid"}
 # The contrasts named before a study of arms that were tuned one by one, and so may differ in more than their method.
 NAMED_OF_ARMS = {
     "synthetic-best-seeds": (
@@ -67,6 +71,8 @@ NAMED_OF_ARMS = {
         ("nnrs, targets", "mle"),
     ),
 }
+# Of GAINS: the methods of which it was named that they gain more at the first degree than at the last.
+NAMED_OF_DEGREES: dict[str, Sequence[str]] = {}
 TEXT_TABLES = ("table2", "table3")  # of the same runs
 PICTURED = "ptb-contrasts"  # the study that the README shows
 
@@ -106,10 +112,60 @@ def contrasts_of_arms(results: Sequence[Result], pairs: Sequence[tuple[str, str]
     )
 
 
+def degrees(results: Sequence[Result]) -> dict[str, dict[str, Group]]:
+    """The groups by their regularisation, and by what they are called beside that."""
+    found: dict[str, list[Group]] = {}
+    for group in grouped(results):
+        given = [f"{name} {group.labels[name]}" for name in REGULARISATION if name in group.labels]
+        found.setdefault(" · ".join(given), []).append(group)
+    return {degree: dict(zip(names_of(groups), groups, strict=True)) for degree, groups in found.items()}
+
+
+def gains(groups: Mapping[str, Group], split: str) -> dict[str, Contrast]:
+    """What each method of one degree has beside its teacher forcing."""
+    forced = groups["mle"].nats(split)
+    return {
+        group.method: contrast(name, "mle", PERPLEXITY, (group.nats(split), forced))
+        for name, group in groups.items()
+        if name != "mle"
+    }
+
+
+def contrasts_of_degrees(results: Sequence[Result], methods: Sequence[str]) -> list[Contrast]:
+    """What the methods have beside teacher forcing at the first degree against the last, on test, as one family."""
+    (first, some), *_, (last, others) = (
+        (degree, gains(groups, "test")) for degree, groups in degrees(results).items()
+    )
+    by_seed = [
+        [dict(zip(found[method].seeds, found[method].differences, strict=True)) for found in (some, others)]
+        for method in methods
+    ]
+    return corrected(
+        [
+            contrast(f"{method} - mle, {first}", last, PERPLEXITY, (least, most))
+            for method, (least, most) in zip(methods, by_seed, strict=True)
+        ]
+    )
+
+
+def gains_markdown(results: Sequence[Result], split: str) -> str:
+    """What each method has beside teacher forcing that is regularised as much."""
+    lines = []
+    for degree, groups in degrees(results).items():
+        found = gains(groups, split)
+        forced = f"{groups['mle'].perplexity(split).mean:.2f}"
+        lines.append([degree, forced, *(_with_interval(item) for item in found.values())])
+    head = ["", f"mle, perplexity, {split}", *(f"{item.ours} - mle" for item in found.values())]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *lines)) + "\n"
+
+
 def contrasts(study: str, results: Sequence[Result]) -> list[Contrast]:
-    """The paired differences in test perplexity that were named in advance: of arms, or of methods."""
-    named = NAMED_OF_ARMS.get(study)
-    return contrasts_of_arms(results, named) if named else findings(results).contrasts
+    """The paired differences in test perplexity that were named in advance: of arms, of degrees, or of methods."""
+    if study in NAMED_OF_ARMS:
+        return contrasts_of_arms(results, NAMED_OF_ARMS[study])
+    if study in NAMED_OF_DEGREES:
+        return contrasts_of_degrees(results, NAMED_OF_DEGREES[study])
+    return findings(results).contrasts
 
 
 def contrasts_markdown(found: Sequence[Contrast]) -> str:
@@ -135,8 +191,9 @@ def best_markdown(results: Sequence[Result]) -> str:
     ]
     for arm, settings in arms(groups).items():
         found = sorted((group.perplexity("valid").mean, names[group]) for group in settings)
-        (least, name), (second, _), *_ = found
-        lines.append(f"| {arm} | {len(found)} | {name} | {least:.2f} | {second:.2f} | {found[-1][0]:.2f} |")
+        (least, name), *others = found
+        second, last = (f"{others[place][0]:.2f}" if others else "" for place in (0, -1))
+        lines.append(f"| {arm} | {len(found)} | {name} | {least:.2f} | {second} | {last} |")
     return "\n".join(lines) + "\n"
 
 
@@ -164,7 +221,8 @@ def tables() -> dict[str, str]:
         results = records(study)
         made[study] = table_markdown(results)
         made[f"{study} contrasts"] = contrasts_markdown(contrasts(study, results))
-    return made | {f"{study} best": best_markdown(records(study)) for study in SEARCHES}
+    made |= {f"{study} best": best_markdown(records(study)) for study in SEARCHES}
+    return made | {f"{study} gains": gains_markdown(records(study), split) for study, split in GAINS.items()}
 
 
 def filled(document: str, made: Mapping[str, str]) -> str:
@@ -194,6 +252,11 @@ def _pipes(table: Printed) -> str:
     rows = [table.columns, ["---"] * len(table.columns), *table.rows]
     lines = ["| " + " | ".join(cell.replace("\n", "<br>") for cell in row) + " |" for row in rows]
     return "\n".join([*lines, "", table.title, ""])
+
+
+def _with_interval(item: Contrast) -> str:
+    ends = shown_interval(item)
+    return f"{shown_difference(item)} ({ends})" if ends else shown_difference(item)
 
 
 def _spread(values: Sequence[float]) -> str:

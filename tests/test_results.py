@@ -54,7 +54,8 @@ def test_each_study_has_its_table_in_one_document(rebuild):
         for mark in re.findall(r"<!-- ([^>]+) -->", path.read_text(encoding="utf-8"))
     ]
     assert len(set(marks)) - 1 == len([mark for mark in marks if mark != "end"])
-    assert {"baselines", *STUDIES} - {mark.removesuffix(" best") for mark in marks} == WITHOUT_TABLE
+    shown = {re.sub(" (best|gains)$", "", mark) for mark in marks}
+    assert {"baselines", *STUDIES} - shown == WITHOUT_TABLE
     assert DOCUMENTS == rebuild.DOCUMENTS
 
 
@@ -82,6 +83,8 @@ def test_of_a_search_the_lowest_mean_on_validation_is_shown_for_each_arm_whateve
         "| nnrs | 3 | neighbor_rate 2 | 7.75 | 8.50 | 9.00 |",
         "| nnrs, targets | 2 | neighbor_rate 4 | 5.50 | 6.00 | 6.00 |",
     ]
+    alone = rebuild.best_markdown(list(runs(1, "inputs", 8.0, 9.0))).splitlines()[-1]
+    assert alone == "| nnrs | 1 | nnrs | 8.50 |  |  |"
 
 
 def test_arms_that_differ_in_dropout_and_in_what_is_replaced_are_contrasted_by_seed_as_one_family(rebuild):
@@ -106,6 +109,30 @@ def test_arms_that_differ_in_dropout_and_in_what_is_replaced_are_contrasted_by_s
     ]
     with pytest.raises(ValueError, match="too many values"):  # of two settings none stands for the arm
         rebuild.contrasts_of_arms([*found, *runs(4, "mle", 0.4, "inputs", 3.0)], pairs)
+
+
+def test_gains_are_those_beside_teacher_forcing_that_is_regularised_as_much(rebuild):
+    def runs(group, method, settings, *nats):
+        for seed, value in enumerate(nats):
+            record = make_result(method, "toy", {"method": method, **settings}, group, seed, 2)
+            yield Result(record | {"test_nats": value, "valid_perplexity": 7.0 + seed, "valid_nats": 9.0})
+
+    little, much = {"dropout": "0.1"}, {"dropout": "0.4", "weight_dropout": "0.4"}
+    found = [*runs(1, "mle", little, 3.00, 3.10, 3.05), *runs(2, "mle", much, 2.50, 2.60, 2.55)]
+    found += [*runs(3, "ss", little, 2.96, 3.07, 3.00), *runs(4, "ss", much, 2.49, 2.59, 2.54)]
+    assert rebuild.gains_markdown(found, "valid").splitlines() == [
+        "|  | mle, perplexity, valid | ss - mle |",
+        "| --- | --- | --- |",
+        "| dropout 0.1 | 8.00 | +0.00 % (+0.00 % to +0.00 %) |",
+        "| dropout 0.4 · weight_dropout 0.4 | 8.00 | +0.00 % (+0.00 % to +0.00 %) |",
+    ]
+    # On test -0.04, -0.03, -0.05 and -0.01 thrice: beside each other -0.03, -0.02, -0.04, in the mean exp(-0.03) - 1;
+    # 4.303 · 0.01/√3 = 0.02484 either way; p is 2/2³.
+    lines = rebuild.contrasts_markdown(rebuild.contrasts_of_degrees(found, ["ss"])).splitlines()[2:]
+    assert lines == [
+        "| ss - mle, dropout 0.1 - dropout 0.4 · weight_dropout 0.4 "
+        "| -2.96 % | -5.34 % to -0.51 % | 3 | 0.25 | 0.25 |"
+    ]
 
 
 @pytest.mark.parametrize("study", STUDIES)
