@@ -51,6 +51,7 @@ STUDIES = (
     "synthetic-k",
     "synthetic-rates",
     "synthetic-readings",
+    "synthetic-regularised",
     "synthetic-scarce",
     "synthetic-targets",
     "synthetic-temperature",
@@ -60,7 +61,7 @@ STUDIES = (
 SEARCHES = ("ptb-weights", "synthetic-best")  # of which the documents show the best of each arm
 REGULARISATION = ("dropout", "weight_dropout")
 # Studies of the same methods under several degrees of it, and the text that they are judged on.
-GAINS = {"ptb-weights": "valid"}
+GAINS = {"ptb-weights": "valid", "synthetic-regularised": "test"}
 # The contrasts named before a study of arms that were tuned one by one, and so may differ in more than their method.
 NAMED_OF_ARMS = {
     "synthetic-best-seeds": (
@@ -72,7 +73,7 @@ NAMED_OF_ARMS = {
     ),
 }
 # Of GAINS: the methods of which it was named that they gain more at the first degree than at the last.
-NAMED_OF_DEGREES: dict[str, Sequence[str]] = {}
+NAMED_OF_DEGREES = {"synthetic-regularised": ("ss", "nnrs", "ss-nnrs")}
 TEXT_TABLES = ("table2", "table3")  # of the same runs
 PICTURED = "ptb-contrasts"  # the study that the README shows
 
@@ -142,7 +143,7 @@ def contrasts_of_degrees(results: Sequence[Result], methods: Sequence[str]) -> l
     ]
     return corrected(
         [
-            contrast(f"{method} - mle, {first}", last, PERPLEXITY, (least, most))
+            contrast(f"gain of {method}: {first}", last, PERPLEXITY, (least, most))
             for method, (least, most) in zip(methods, by_seed, strict=True)
         ]
     )

@@ -130,7 +130,7 @@ def test_gains_are_those_beside_teacher_forcing_that_is_regularised_as_much(rebu
     # 4.303 · 0.01/√3 = 0.02484 either way; p is 2/2³.
     lines = rebuild.contrasts_markdown(rebuild.contrasts_of_degrees(found, ["ss"])).splitlines()[2:]
     assert lines == [
-        "| ss - mle, dropout 0.1 - dropout 0.4 · weight_dropout 0.4 "
+        "| gain of ss: dropout 0.1 - dropout 0.4 · weight_dropout 0.4 "
         "| -2.96 % | -5.34 % to -0.51 % | 3 | 0.25 | 0.25 |"
     ]
 
