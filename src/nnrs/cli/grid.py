@@ -131,7 +131,7 @@ def carry_out(
     from nnrs.cli.interrupt import Interruptible
     from nnrs.errors import ConfigError
     from nnrs.experiments.grid import run_grid
-    from nnrs.experiments.outlook import look_ahead, outlook
+    from nnrs.experiments.outlook import look_ahead, outlook, text_remarks
 
     for name, given in (("jobs", jobs), ("fleet", fleet)):
         if given is not None and given < 1:
@@ -147,6 +147,8 @@ def carry_out(
     if listed:
         _list_runs(lines, plan.title, listed)
         raise typer.Exit
+    for remark in [] if ray else text_remarks(board):
+        note(remark)
     with Interruptible() as interruption, GridProgress() as shown:
         if ray:
             from nnrs.experiments.on_ray import run_on_ray

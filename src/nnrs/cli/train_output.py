@@ -34,6 +34,8 @@ def describe(runs: "list[Run]", names: list[str]) -> None:
 
 def _describe_parts(parts: "Parts") -> None:
     note(f"text: {parts.text.size}")
+    if parts.text.remark:
+        note(parts.text.remark)
     if parts.coverage:
         note(str(parts.coverage))
     if parts.vectors and parts.vectors.rejected:

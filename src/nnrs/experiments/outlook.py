@@ -19,6 +19,7 @@ from nnrs.experiments.prepare import Shelf, choose_device
 from nnrs.experiments.records import Records, matching_records
 from nnrs.experiments.scoring import OF_WINDOWS, missing_package
 from nnrs.experiments.subject import Request
+from nnrs.experiments.text import Text
 from nnrs.run_directory import Json
 
 TO_RUN = (*CALLED.values(), "new")  # the states of what is to be trained or measured yet
@@ -46,6 +47,12 @@ def look_ahead(
     check_protected(board.left, shelf)
     check_neighbors(board.left, shelf)
     return board, found
+
+
+def text_remarks(board: Board) -> list[str]:
+    """What is to be known of the texts of the runs to come before they are trained."""
+    texts = (Text.read(data) for data in dict.fromkeys(cell.config.data for cell in board.left))
+    return [board.plan.worded(f"{text.corpus.name}: {text.remark}") for text in texts if text.remark]
 
 
 def outlook(board: Board, found: Records) -> list[Json]:

@@ -21,7 +21,9 @@ from nnrs.neighbors.cache import fingerprint_of
 from nnrs.pairs import Pairs, Sentences
 from nnrs.parallel import choose_languages, open_parallel
 from nnrs.training.loop import TrainingConfig
-from nnrs.vocabulary import Vocabulary, token_ids
+from nnrs.vocabulary import UNK, Vocabulary, token_ids
+
+WORTH_SAYING = 0.01  # the share of a split's tokens
 
 
 def check_still_there(config: DataConfig, run: Path, remedy: str) -> None:
@@ -50,6 +52,23 @@ class Text:
         """The text in words for people."""
         sizes = ", ".join(f"{split} {len(ids):,}" for split, ids in self.ids.items())
         return f"{self.corpus.name}, {sizes} tokens, vocabulary {len(self.vocabulary):,}"
+
+    @property
+    def remark(self) -> str | None:
+        """How much of it is words that are never trained; None where that is little, or `<unk>` is trained."""
+        words = self.vocabulary
+        if words.counts[words.unk_id]:
+            return None
+        shares = {
+            split: float((self.ids[split] == words.unk_id).float().mean()) for split in ("valid", "test")
+        }
+        if max(shares.values()) < WORTH_SAYING:
+            return None
+        told = " and ".join(f"{share:.1%} of the {split} tokens" for split, share in shares.items())
+        return (
+            f"{told} are words that the training text lacks. They are scored as {UNK}, which never occurs in "
+            f"training: each costs much, whatever the method. --min-count 2 trains {UNK} on words that occur once."
+        )
 
     @property
     def source_size(self) -> int | None:
