@@ -72,8 +72,13 @@ NAMED_OF_ARMS = {
         ("nnrs, targets", "mle"),
     ),
 }
-# Of GAINS: the methods of which it was named that they gain more at the first degree than at the last.
-NAMED_OF_DEGREES = {"synthetic-regularised": ("ss", "nnrs", "ss-nnrs")}
+# Of GAINS: the two degrees between which the gain of each of the methods was named to differ.
+NAMED_OF_DEGREES = {
+    "synthetic-regularised": (
+        ("dropout 0.1", "dropout 0.4 · weight_dropout 0.4"),
+        ("ss", "nnrs", "ss-nnrs"),
+    ),
+}
 TEXT_TABLES = ("table2", "table3")  # of the same runs
 PICTURED = "ptb-contrasts"  # the study that the README shows
 
@@ -123,41 +128,53 @@ def degrees(results: Sequence[Result]) -> dict[str, dict[str, Group]]:
 
 
 def gains(groups: Mapping[str, Group], split: str) -> dict[str, Contrast]:
-    """What each method of one degree has beside its teacher forcing."""
+    """What each setting of one degree has beside its teacher forcing."""
     forced = groups["mle"].nats(split)
     return {
-        group.method: contrast(name, "mle", PERPLEXITY, (group.nats(split), forced))
+        name: contrast(name, "mle", PERPLEXITY, (group.nats(split), forced))
         for name, group in groups.items()
         if name != "mle"
     }
 
 
-def contrasts_of_degrees(results: Sequence[Result], methods: Sequence[str]) -> list[Contrast]:
-    """What the methods have beside teacher forcing at the first degree against the last, on test, as one family."""
-    (first, some), *_, (last, others) = (
-        (degree, gains(groups, "test")) for degree, groups in degrees(results).items()
-    )
-    by_seed = [
-        [dict(zip(found[method].seeds, found[method].differences, strict=True)) for found in (some, others)]
-        for method in methods
-    ]
+def gain_by_seed(groups: Mapping[str, Group], method: str) -> dict[int, float]:
+    """The same of a method on the test text; it must have one setting."""
+    (found,) = [item for name, item in gains(groups, "test").items() if groups[name].method == method]
+    return dict(zip(found.seeds, found.differences, strict=True))
+
+
+def contrasts_of_degrees(
+    results: Sequence[Result], ends: tuple[str, str], methods: Sequence[str]
+) -> list[Contrast]:
+    """What the methods have beside teacher forcing at one degree against another, on test, as one family."""
+    found = degrees(results)
+    one, other = (found[degree] for degree in ends)
     return corrected(
         [
-            contrast(f"gain of {method}: {first}", last, PERPLEXITY, (least, most))
-            for method, (least, most) in zip(methods, by_seed, strict=True)
+            contrast(
+                f"gain of {method}: {ends[0]}",
+                ends[1],
+                PERPLEXITY,
+                (gain_by_seed(one, method), gain_by_seed(other, method)),
+            )
+            for method in methods
         ]
     )
 
 
 def gains_markdown(results: Sequence[Result], split: str) -> str:
-    """What each method has beside teacher forcing that is regularised as much."""
-    lines = []
-    for degree, groups in degrees(results).items():
-        found = gains(groups, split)
+    """What each method has beside teacher forcing that is regularised as much; every degree has the same methods."""
+    found = degrees(results)
+    names = [name for name in next(iter(found.values())) if name != "mle"]
+    head = ["", f"mle, perplexity, {split}", *(f"{name} - mle" for name in names)]
+    rows = [head, ["---"] * len(head)]
+    for degree, groups in found.items():
+        beside = gains(groups, split)
+        if list(beside) != names:
+            raise ValueError(f"{degree} has {', '.join(beside)}, where {', '.join(names)} were expected")
         forced = f"{groups['mle'].perplexity(split).mean:.2f}"
-        lines.append([degree, forced, *(_with_interval(item) for item in found.values())])
-    head = ["", f"mle, perplexity, {split}", *(f"{item.ours} - mle" for item in found.values())]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *lines)) + "\n"
+        rows.append([degree, forced, *map(_with_interval, beside.values())])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
 def contrasts(study: str, results: Sequence[Result]) -> list[Contrast]:
@@ -165,7 +182,7 @@ def contrasts(study: str, results: Sequence[Result]) -> list[Contrast]:
     if study in NAMED_OF_ARMS:
         return contrasts_of_arms(results, NAMED_OF_ARMS[study])
     if study in NAMED_OF_DEGREES:
-        return contrasts_of_degrees(results, NAMED_OF_DEGREES[study])
+        return contrasts_of_degrees(results, *NAMED_OF_DEGREES[study])
     return findings(results).contrasts
 
 

@@ -128,11 +128,15 @@ def test_gains_are_those_beside_teacher_forcing_that_is_regularised_as_much(rebu
     ]
     # On test -0.04, -0.03, -0.05 and -0.01 thrice: beside each other -0.03, -0.02, -0.04, in the mean exp(-0.03) - 1;
     # 4.303 · 0.01/√3 = 0.02484 either way; p is 2/2³.
-    lines = rebuild.contrasts_markdown(rebuild.contrasts_of_degrees(found, ["ss"])).splitlines()[2:]
+    ends = "dropout 0.1", "dropout 0.4 · weight_dropout 0.4"
+    lines = rebuild.contrasts_markdown(rebuild.contrasts_of_degrees(found, ends, ["ss"])).splitlines()[2:]
     assert lines == [
         "| gain of ss: dropout 0.1 - dropout 0.4 · weight_dropout 0.4 "
         "| -2.96 % | -5.34 % to -0.51 % | 3 | 0.25 | 0.25 |"
     ]
+    found += runs(5, "nnrs", little, 2.9, 2.9, 2.9)
+    with pytest.raises(ValueError, match="has ss, where ss, nnrs were expected"):
+        rebuild.gains_markdown(found, "valid")
 
 
 @pytest.mark.parametrize("study", STUDIES)

@@ -16,6 +16,9 @@ from nnrs.errors import RunError
 from nnrs.files import Claim, explained, locked, read_json, refuse_file, write_json
 from nnrs.run_directory import Json, RunDirectory
 
+# What is to be done about a damaged or an older explorer.json.
+EXPLORER_ANEW = " Delete it and continue the grid to make it anew, where one of its models is there."
+
 
 class GridDirectory:
     """The files of one grid."""

@@ -400,13 +400,15 @@ def test_a_demo_that_was_interrupted_goes_on_in_its_folder(tmp_path, monkeypatch
     assert free_folder(plans[2]) == Path("demo-4")  # whosever that is
 
 
+@pytest.mark.parametrize("with_page", [True, False])
 @pytest.mark.parametrize("name", ["plan.json", "runs/ss_seed-1/result.json"])
-def test_a_demo_with_a_damaged_file_is_told_and_left_alone(name, tmp_path, monkeypatch, capsys):
+def test_a_demo_with_a_damaged_file_is_told_and_left_alone(name, with_page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     plan, demo = demo_plan("synthetic", 1), GridDirectory("demo")
     with demo.opened():
         demo.write_plan(plan.as_dict())
-    demo.report_path.write_text("")
+    if with_page:
+        demo.report_path.write_text("")
     for cell in plan.cells:
         RunDirectory.create(demo.run_path(cell.name), {}).write_result({})
     (tmp_path / "demo" / name).write_text("{")

@@ -223,7 +223,9 @@ def test_what_to_do_about_damaged_data_of_the_explorers_is_told_and_helps(nnrs, 
     told = nnrs("grid", file, "--out", out)
     assert told.returncode == 2
     assert "explorer.json is damaged: " in told.stderr
-    assert told.stderr.endswith(" Delete it and run this again to make it anew.\n")
+    assert told.stderr.endswith(
+        " Delete it and continue the grid to make it anew, where one of its models is there.\n"
+    )
     path.unlink()
     assert nnrs("grid", file, "--out", out).returncode == 0
     assert path.read_text() == before

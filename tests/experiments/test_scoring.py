@@ -101,13 +101,14 @@ def test_tenths_that_a_word_fills_or_a_split_lacks_are_told(tmp_path):
     assert list(made) == [f"ppl-decile{tenth}" for tenth in (3, 6, 7, 8, 10)]
     left = ", ".join(f"ppl-decile{tenth}" for tenth in (1, 2, 4, 5, 9))
     of_word = (
-        f"{run}: {left} (test) left out, for no word belongs there: <unk> alone is 43% of the training text"
+        f"{run}: {left} (test) left out, for no word belongs there "
+        "(a frequent one, such as <unk>, may fill more than a tenth)"
     )
     assert heard == [of_word]
     other.write_text("a b c\n" * 200)
     heard.clear()
     scores_of(run, "deciles", data=str(other), note=heard.append)
-    assert heard == [of_word, f"{run}: ppl-decile3 (test) left out, for it has no token there"]
+    assert heard == [of_word, f"{run}: ppl-decile3 (test) left out, for the text measured has no such word"]
 
 
 def test_noise_starts_from_the_clean_text_and_harms_more_the_more_there_is(run):

@@ -104,7 +104,7 @@ def _is_interrupted(path: Path, plan: "Plan") -> bool:
         stored = grid.plan()
         if stored is None or Plan.from_dict(stored) != plan:
             return False
-        return not grid.report_path.exists() or bool(missing_runs([path]))
+        return bool(missing_runs([path])) or not grid.report_path.exists()  # read also where there is no page
     except NnrsError as error:
         note(f"{path} is left as it is, and another folder taken: {error}")
         return False

@@ -24,7 +24,7 @@ from nnrs.experiments.processes import Workers
 from nnrs.experiments.subject import Request
 from nnrs.experiments.work import News, is_done
 from nnrs.files import read_json
-from nnrs.grid_directory import GridDirectory
+from nnrs.grid_directory import EXPLORER_ANEW, GridDirectory
 from nnrs.policies.methods import METHODS
 from nnrs.run_directory import Json, RunDirectory
 
@@ -121,8 +121,8 @@ def run_grid(
 
 def ensure_explorer(grid: GridDirectory, plan: Plan) -> None:
     """Write explorer.json where none of this version is, from the finished run whose neighbors are most worth it."""
-    path, anew = grid.explorer_path, " Delete it and run this again to make it anew."
-    if path.exists() and read_json(path, anew).get("format") == EXPLORER_FORMAT:
+    path = grid.explorer_path
+    if path.exists() and read_json(path, EXPLORER_ANEW).get("format") == EXPLORER_FORMAT:
         return
     near = [
         cell for cell in plan.cells if METHODS[cell.config.policy.method].rules

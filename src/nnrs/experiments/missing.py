@@ -35,5 +35,5 @@ def _missing_of(grid: GridDirectory) -> str | None:
 def became_of(grid: GridDirectory, name: str, failure: str | None) -> str | None:
     """What became of a run without a result, by how its last try ended; None where it was not begun."""
     if failure:
-        return CALLED[failure]
+        return CALLED.get(failure, CALLED["lost"])
     return CALLED["lost"] if grid.run_path(name).exists() else None

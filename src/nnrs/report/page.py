@@ -17,7 +17,7 @@ from nnrs.experiments.missing import missing_runs
 from nnrs.experiments.paper import published
 from nnrs.experiments.store import Result, collect, without_collector
 from nnrs.files import check_replaceable, read_json, write_text
-from nnrs.grid_directory import GridDirectory
+from nnrs.grid_directory import EXPLORER_ANEW, GridDirectory
 from nnrs.metrics.score import signature_parts
 from nnrs.report.columns import Published
 from nnrs.report.payload import contrast_row, make_payload, nothing_published
@@ -153,10 +153,9 @@ def _explorer(source: Path) -> Json | None:
     path = GridDirectory(source).explorer_path
     if not path.is_file():
         return None
-    anew = " Delete it and continue the grid to make it anew."
-    explorer = read_json(path, anew)
+    explorer = read_json(path, EXPLORER_ANEW)
     if explorer.get("format") != FORMAT:
-        raise RunError(f"{path} is of another version.{anew}")
+        raise RunError(f"{path} is of another version.{EXPLORER_ANEW}")
     return explorer
 
 
