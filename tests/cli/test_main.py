@@ -76,6 +76,26 @@ def test_debug_shows_where_an_error_came_from(nnrs):
     assert done.stderr.splitlines()[-1].startswith("nnrs.errors.ConfigError: unknown schedule shape 'liner'")
 
 
+@pytest.mark.parametrize("option", ["--data", "--out"])
+def test_names_that_are_not_utf8_are_refused_before_anything_is_made(option, nnrs, text, tiny, tmp_path):
+    named, named_well = tmp_path / os.fsdecode(b"lat\xe4in"), tmp_path / "latin"
+    if option == "--data":
+        shutil.copy(text, named)
+    places = {"--data": text, "--out": named_well, option: named}
+    words = [word for pair in places.items() for word in pair]
+    done = nnrs("train", *tiny, "--method", "mle", "--epochs", 1, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: '{tmp_path}/lat\\xe4in' is not UTF-8. Rename the file or folder, or write the word in UTF-8.\n"
+    )
+    assert named.exists() == (option == "--data")
+    assert not named_well.exists()
+
+
+def test_names_in_utf8_are_taken(nnrs):
+    assert "no such file or folder: 'lätin.txt'" in nnrs("neighbors", "--data", "lätin.txt").stderr
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [

@@ -1,6 +1,7 @@
 """The parser and the exit codes: 0 done, 2 for what the user can mend, 130 after Ctrl-C, 143 after SIGTERM."""
 
 import sys
+from collections.abc import Iterable
 from typing import Annotated, TextIO, cast
 
 import typer
@@ -22,7 +23,7 @@ from nnrs.cli import (
 from nnrs.cli.standard_output import StandardOutput
 from nnrs.cli.torchrun import refuse_several
 from nnrs.cli.usage import UsageError, refusal
-from nnrs.errors import NnrsError
+from nnrs.errors import ConfigError, NnrsError
 
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
 
@@ -66,6 +67,16 @@ def options(
         refuse_several(f"nnrs {context.invoked_subcommand}")
 
 
+def _refuse_other_encodings(words: Iterable[str]) -> None:
+    """An error for a word whose bytes are not UTF-8: what a run writes of itself and its text could not hold it."""
+    for word in words:
+        told = word.encode(errors="surrogateescape").decode(errors="backslashreplace")
+        if told != word:
+            raise ConfigError(
+                f"'{told}' is not UTF-8. Rename the file or folder, or write the word in UTF-8."
+            )
+
+
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether the memory was not enough; PyTorch says so in a RuntimeError, on the CPU in no class of its own."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
@@ -79,6 +90,7 @@ def main() -> None:
     if sys.stdout:  # it may have been closed
         sys.stdout = cast(TextIO, StandardOutput(sys.stdout))
     try:
+        _refuse_other_encodings(words)
         sys.exit(app(standalone_mode=not words))  # without a word the parser shows its help
     except UsageError as error:
         told = refusal(error, words, [str(command.name) for command in app.registered_commands])
