@@ -1,5 +1,10 @@
+import bz2
+import gzip
 import importlib.util
+import io
+import lzma
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -108,6 +113,21 @@ def test_a_bad_byte_in_a_later_part_of_one_file_keeps_its_line_number(tmp_path):
     file.write_bytes(b"ok\n" * 39 + b"\xff\n")
     with pytest.raises(DataError, match="line 40: not UTF-8 at byte 117"):
         list(read_tokens(file, 38, 40))
+
+
+def zipped(data: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("text.txt", data)
+    return made.getvalue()
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, zipped])
+def test_a_compressed_file_is_called_that(compress, tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_bytes(compress(" ".join(map(str, range(5000))).encode()))
+    with pytest.raises(DataError, match=r"text\.txt is compressed, and plain text is read\. Unpack it\."):
+        open_corpus(str(file))
 
 
 def test_an_unreadable_file_is_named(tmp_path):

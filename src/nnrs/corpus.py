@@ -20,6 +20,8 @@ from nnrs.wording import counted
 
 SPLITS = ("train", "valid", "test")
 FAMILIES = ("ptb.{}.txt", "wiki.{}.tokens", "wiki.{}.raw", "{}.txt")
+# How gzip, bzip2, xz, zstd and zip begin.
+COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")
 SYNTHETIC_SENTENCES = {"train": 20_000, "valid": 2_000, "test": 2_000}
 
 # They do not end a sentence and are one token each. "No." is left out: it is a sentence, too.
@@ -150,6 +152,9 @@ def _read_text(path: Path, start: int = 0, stop: int | None = None) -> Iterator[
                     yield line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"").decode()
                 except UnicodeDecodeError as error:
                     offset = file.tell() - len(line) + error.start
+                    file.seek(0)
+                    if file.read(8).startswith(COMPRESSED):
+                        raise DataError(f"{path} is compressed, and plain text is read. Unpack it.") from None
                     raise DataError(
                         f"{path}, line {number}: not UTF-8 at byte {offset}. Convert it with iconv."
                     ) from None
