@@ -1,4 +1,5 @@
 import gzip
+import io
 import math
 
 import numpy as np
@@ -28,6 +29,12 @@ def text(rows, *, header=True, ending="\n"):
     if header:
         lines.insert(0, f"{len(rows)} {len(next(iter(rows.values())))}")
     return "".join(line + ending for line in lines).encode()
+
+
+def saved_by_torch(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
 
 
 FORMATS = {
@@ -132,6 +139,10 @@ BAD = {
     "empty": (b"", "is empty"),
     "prose": (b"Once upon a time\nthere was\n", "is not a vector file"),
     "zip": (b"PK\x03\x04 1 2\nand 3 4\n", "is a zip archive. Unpack it, and give the file"),
+    "file of PyTorch": (
+        saved_by_torch({"the": torch.ones(3)}),
+        "is a file of PyTorch. Save its vectors as text: a word and its numbers a line.",
+    ),
     "model of fastText": ((793_712_314).to_bytes(4, "little") + b" 1 2\n", "is a model of fastText"),
     "pickle": (b"\x80\x04\x95\x10\x00\x00", "is not a vector file"),
     "truncated binary": (binary(ROWS)[:-5], r"ends in row 4 of the 4 rows of 3 numbers"),

@@ -5,6 +5,7 @@ the file. What a file is, its first bytes say; its name is not trusted.
 """
 
 import gzip
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +21,10 @@ from nnrs.errors import DataError
 from nnrs.wording import counted
 
 Vector = NDArray[np.float32]
-OTHERS = {  # first bytes of what vectors come in or with
-    b"PK\x03\x04": "a zip archive. Unpack it, and give the file of vectors in it.",
-    b"\xba\x16\x4f\x2f": "a model of fastText. Give the .vec file of its vectors.",
+OTHERS = {  # how files begin that vectors come in or with
+    rb"PK\x03\x04.{26}[^/]+/data\.pkl": "a file of PyTorch. Save its vectors as text: a word and its numbers a line.",
+    rb"PK\x03\x04": "a zip archive. Unpack it, and give the file of vectors in it.",
+    rb"\xba\x16\x4f\x2f": "a model of fastText. Give the .vec file of its vectors.",
 }
 HEAD = 1 << 16  # bytes looked at to tell the format: more than a first line has
 BLOCK = 1 << 22  # bytes read at a time
@@ -124,8 +126,8 @@ def _short_name(path: Path) -> str:
 def _layout(head: bytes, path: Path) -> _Layout:
     if not head:
         raise DataError(f"{path} is empty. A vector file was expected.")
-    for mark, what_to_do in OTHERS.items():
-        if head.startswith(mark):
+    for beginning, what_to_do in OTHERS.items():
+        if re.match(beginning, head, re.DOTALL):
             raise DataError(f"{path} is {what_to_do}")
     first, _, rest = head.partition(b"\n")
     fields = first.rstrip().split(b" ")
