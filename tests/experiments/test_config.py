@@ -212,6 +212,38 @@ def test_a_bad_option_is_named(option):
     assert message in str(caught.value)
 
 
+IDLE = {
+    "context of an LSTM": (
+        {"model": {"context": 7}},
+        "model 'lstm' has no context: leave it out, or use the ",
+    ),
+    "heads of a GRU": ({"model": {"kind": "gru", "heads": 3}}, "model 'gru' has no heads: leave it out, or "),
+    "streams of sentences": (
+        {"data": {"task": "translate"}, "training": {"valid_streams": 3}},
+        "a translation reads whole sentences: leave valid_streams out.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IDLE)
+def test_a_setting_without_effect_is_refused_in_a_config_as_among_options(case, tmp_path):
+    values, message = IDLE[case]
+    with pytest.raises(ConfigError) as caught:
+        configured(tmp_path, values)
+    assert message in str(caught.value)
+
+
+def test_another_model_does_not_inherit_what_only_transformers_have(tmp_path):
+    whole = RunConfig.from_dict({"model": {"kind": "transformer", "heads": 2, "context": 9}}).as_dict()
+    model = configured(tmp_path, whole).model
+    assert (model.heads, model.context) == (2, 9)
+    assert configured(tmp_path, whole, model="lstm").model == RunConfig().model
+    assert configured(tmp_path, {"model": {"heads": 2}}, model="transformer").model.heads == 2
+    assert (
+        configured(tmp_path, RunConfig().as_dict()) == RunConfig()
+    )  # which says how many heads it would have
+
+
 def test_an_option_overrides_the_config(tmp_path):
     config = configured(tmp_path, {"training": {"epochs": 3, "bptt": 9}, "seed": 2}, epochs=5, method="nnrs")
     assert (config.training.epochs, config.training.bptt, config.seed) == (5, 9, 2)

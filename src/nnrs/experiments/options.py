@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nnrs.errors import ConfigError
-from nnrs.experiments.config import LANGUAGE_MODEL, RunConfig, read_config
+from nnrs.experiments.config import LANGUAGE_MODEL, TRANSLATE, RunConfig, read_config
 from nnrs.models.base import PRESETS
 from nnrs.policies.methods import METHODS, Method, PolicyConfig
 from nnrs.registry import look_up
@@ -56,6 +56,7 @@ SETTINGS = {
     "seed": "seed",
 }
 RATES = ("prediction_rate", "neighbor_rate")
+OF_TRANSFORMERS = ("heads", "context")  # settings of a model that others have no use for
 MOST_SEEDS = 1000
 
 
@@ -76,9 +77,20 @@ def lay_over(values: dict[str, Any], given: dict[str, Any]) -> RunConfig:
             table[name] = given[option]
     _lay_rates(policy, given, method)
     config = RunConfig.from_dict(values)
-    if config.policy.unroll == "exact" and config.policy.passes != PolicyConfig().passes:
-        raise ConfigError("unroll=exact makes as many passes as it needs: leave --passes out, or --unroll.")
+    _refuse_idle(config)
     return config
+
+
+def _refuse_idle(config: RunConfig) -> None:
+    """A setting without effect is a mistake, also one that only a file can have."""
+    usual, kind = RunConfig(), config.model.kind
+    if config.policy.unroll == "exact" and config.policy.passes != usual.policy.passes:
+        raise ConfigError("unroll=exact makes as many passes as it needs: leave --passes out, or --unroll.")
+    for name in OF_TRANSFORMERS:
+        if kind != "transformer" and getattr(config.model, name) != getattr(usual.model, name):
+            raise ConfigError(f"model '{kind}' has no {name}: leave it out, or use the transformer.")
+    if config.data.task == TRANSLATE and config.training.valid_streams != usual.training.valid_streams:
+        raise ConfigError("a translation reads whole sentences: leave valid_streams out.")
 
 
 def command_of(config: RunConfig, name: str = "") -> str:
@@ -201,6 +213,8 @@ def _drop_dependents(values: dict[str, Any], given: dict[str, Any], method: Meth
         optimizer.pop("learning_rate", None)
     kind, task = values.get("model", {}).get("kind"), values.get("data", {}).get("task", LANGUAGE_MODEL)
     if kind is not None and given.get("model", kind) != kind:
+        for name in OF_TRANSFORMERS:
+            values["model"].pop(name, None)
         usual = RunConfig.from_dict({"data": {"task": task}, "model": {"kind": kind}}).optimizer
         if (optimizer.get("name"), optimizer.get("learning_rate")) == (usual.name, usual.learning_rate):
             del optimizer["name"], optimizer["learning_rate"]
