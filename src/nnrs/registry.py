@@ -12,18 +12,22 @@ SHORTEST = 3  # letters of a name that may stand for the beginning of a word of 
 
 
 def likely(name: str, known: Iterable[str]) -> list[str]:
-    """The known names that were probably meant: one with two thirds of its letters, else all that it shortens.
+    """The known names that were probably meant: in other case, else one with two thirds of its letters, else all
+    that it shortens.
 
     >>> likely("cvs", ["csv", "json"]), likely("sine", ["linear", "static"])
     (['csv'], [])
     >>> likely("temp", ["batch", "temperature"]), likely("rate", ["learning-rate", "neighbor-rate"])
     (['temperature'], ['learning-rate', 'neighbor-rate'])
+    >>> likely("RUN", ["runs", "Run", "run"])
+    ['Run', 'run']
     >>> likely("te", ["temperature"])  # too short to stand for anything
     []
     """
     names = list(known)
+    same = [one for one in names if one.casefold() == name.casefold()]
     shortened = [one for one in names if len(name) >= SHORTEST and f"-{name}" in f"-{one}"]
-    return difflib.get_close_matches(name, names, n=1, cutoff=CLOSE) or shortened
+    return same or difflib.get_close_matches(name, names, n=1, cutoff=CLOSE) or shortened
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

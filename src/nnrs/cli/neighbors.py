@@ -86,6 +86,8 @@ def _with_hint(word: str, words: tuple[str, ...]) -> str:
 
     >>> _with_hint("goverment", ("government", "people")), _with_hint("zebra", ("people",))
     ("'goverment' (did you mean 'government'?)", "'zebra'")
+    >>> _with_hint("RUN", ("people", "run"))
+    "'RUN' (did you mean 'run'?)"
     """
     close = closest(word, words)
     return f"'{word}' (did you mean '{close}'?)" if close else f"'{word}'"
