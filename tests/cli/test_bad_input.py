@@ -333,6 +333,12 @@ BAD_RUNS = {
         "(152 words): 'Washington', 'w0001' (did you mean 'w0",
         "Name words of the vocabulary.\n",
     ),
+    "run among words": (
+        intact,
+        "neighbors --data {text} {run} w001",
+        "run-among-words is a run directory, and words are expected. For neighbors as it had them: --data /",
+        "small.txt --vectors corpus\n",
+    ),
     "words that were cut": (
         intact,
         "neighbors --data {text} --max-vocabulary 3 --min-count 2 w001",

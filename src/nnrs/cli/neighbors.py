@@ -1,5 +1,6 @@
 """`nnrs neighbors`: what a word would be replaced by, and how well the vectors cover the text."""
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,9 +41,11 @@ def neighbors(
     text = Text.read(DataConfig(source=data, min_count=min_count, max_vocabulary=max_vocabulary))
     vocabulary, config = text.vocabulary, VectorsConfig(source=vectors)
     known = [word for word in words or [] if word in vocabulary.ids]
-    unknown = [_with_hint(word, vocabulary.words) for word in words or [] if word not in vocabulary.ids]
+    unknown = [word for word in words or [] if word not in vocabulary.ids]
     if unknown:
-        told = f"not in the vocabulary of {data} ({len(vocabulary):,} words): {', '.join(unknown)}"
+        _refuse_runs(unknown)
+        hinted = ", ".join(_with_hint(word, vocabulary.words) for word in unknown)
+        told = f"not in the vocabulary of {data} ({len(vocabulary):,} words): {hinted}"
         if not known:
             raise DataError(f"{told}. {_remedy(min_count, max_vocabulary)}")
         note(told)
@@ -67,6 +70,21 @@ def neighbors(
     typer.echo(str(coverage))
     typer.echo(f"k = {table.k}, recall of the search: {table.recall:.3f}")
     typer.echo("everyone's neighbor: " + ", ".join(f"{word} ({times})" for word, times in hubs))
+
+
+def _refuse_runs(words: list[str]) -> None:
+    """An error where a run directory stands among the words, which says how to name what the run was trained with."""
+    from nnrs.errors import ConfigError
+    from nnrs.experiments.load import config_of
+    from nnrs.run_directory import RunDirectory
+
+    for run in map(RunDirectory, words):
+        if run.is_run:
+            config = config_of(run)
+            named = shlex.join(["--data", config.data.source, "--vectors", config.vectors.source])
+            raise ConfigError(
+                f"{run.path} is a run directory, and words are expected. For neighbors as it had them: {named}"
+            )
 
 
 def _remedy(min_count: int, max_vocabulary: int | None) -> str:
