@@ -106,6 +106,22 @@ def test_a_place_that_is_taken_is_refused_before_any_work(text, tmp_path, counte
     assert list((tmp_path / "runs").iterdir()) == [tmp_path / "runs" / "mine"]
 
 
+def test_runs_that_are_there_are_not_overwritten_and_others_can_be_added(text, tmp_path):
+    out = tmp_path / "runs"
+    begin(seeds(text, 1, 2), out)
+    held = (
+        f"{out} holds 2 runs already, and nothing is overwritten. Continue with --out {out} --resume alone."
+    )
+    with pytest.raises(RunError) as caught:
+        begin(seeds(text, 1, 2), out)
+    assert str(caught.value) == held
+    with pytest.raises(RunError) as caught:
+        begin(seeds(text, 1, 2, 3, 4), out)
+    assert str(caught.value) == f"{held} Add a seed by itself: --seed 3 --out {out}/seed-3."
+    start(seeds(text, 3)[0], out / "seed-3", CPU)
+    assert [run.parts.config.seed for run in resume_together(out, CPU)] == [1, 2, 3]
+
+
 def test_a_run_that_diverges_keeps_its_checkpoint_and_the_others_go_on(text, tmp_path, alone):
     runs = begin(seeds(text, 1, 2, 3), tmp_path / "runs")
     ruin(runs[1])

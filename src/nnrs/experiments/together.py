@@ -19,6 +19,7 @@ from nnrs.experiments.run import SCORED, Run, claim_unfinished, reopened, steps_
 from nnrs.run_directory import Json, RunDirectory, folder_at_once
 from nnrs.training.agreement import BATCHED, shared_settings
 from nnrs.training.events import Callback
+from nnrs.wording import counted
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ def start_together(
     configs: Sequence[RunConfig], out: Path, names: Sequence[str], device: torch.device
 ) -> list[Run]:
     """New runs in the directories `out`/name, which appear all at once, when everything is read and built."""
-    RunDirectory(out).check_free()  # before any work is done
+    _refuse_runs(configs, out, names)  # before any work is done
+    RunDirectory(out).check_free()
     shelf = Shelf()
     runs = [
         Run(RunDirectory(out / name), prepare(config, device, shelf))
@@ -55,6 +57,20 @@ def start_together(
         for run in runs:
             run.write_beginning(hidden / run.directory.path.name)
     return runs
+
+
+def _refuse_runs(configs: Sequence[RunConfig], out: Path, names: Sequence[str]) -> None:
+    """An error where there are runs already, which says how to have those that are missing beside them."""
+    held = [run.path.name for run in RunDirectory.within(out)]
+    if not held:
+        return
+    told = f"{out} holds {counted(len(held), 'run')} already, and nothing is overwritten. "
+    told += f"Continue with --out {out} --resume alone."
+    missing = [(config.seed, name) for config, name in zip(configs, names, strict=True) if name not in held]
+    if missing:
+        seed, name = missing[0]
+        told += f" Add a seed by itself: --seed {seed} --out {out / name}."
+    raise RunError(told)
 
 
 def resume_together(out: Path, device: torch.device, *, previous: bool = False) -> list[Run]:
