@@ -238,6 +238,20 @@ def test_a_row_lists_its_filled_slots():
     assert small_table().row(2, 1.0) == []
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("the", "the id of a word must be a whole number, got 'the'."),
+        (3, "id 3 is not one of the 3 words."),
+        (-1, "id -1 is not one of the 3 words."),
+    ],
+)
+def test_a_row_is_asked_for_by_the_id_of_a_word(word, message):
+    with unchecked(), pytest.raises(ConfigError) as caught:
+        small_table().row(word, 1.0)
+    assert str(caught.value) == message
+
+
 def test_hubs_are_counted_over_filled_slots_and_tied_ones_ordered_by_id():
     ids = torch.tensor([[2, 1], [2, 0], [1, 0], [3, 3]])
     similarities = torch.tensor([[0.9, 0.8], [0.9, 0.8], [0.9, 0.8], [EMPTY, EMPTY]])

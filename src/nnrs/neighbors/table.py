@@ -165,7 +165,10 @@ class NeighborTable:
         return self.ids[tokens, slots]  # an empty row holds its own id
 
     def row(self, word: int, temperature: float) -> list[tuple[int, float, float]]:
-        """One word's neighbors, nearest first: (id, similarity, probability)."""
+        """The neighbors of the word with this id, nearest first: (id, similarity, probability)."""
+        word = whole("the id of a word", word)
+        if not 0 <= word < self.vocab_size:
+            raise ConfigError(f"id {word} is not one of the {counted(self.vocab_size, 'word')}.")
         similarities = self.similarities[word]
         probabilities = neighbor_probabilities(similarities, temperature)
         slots = zip(self.ids[word].tolist(), similarities.tolist(), probabilities.tolist(), strict=True)
