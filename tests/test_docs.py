@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+import nnrs
 from nnrs.cli.main import app
 from nnrs.corpus import FAMILIES, SPLITS
 from nnrs.experiments.config import DataConfig
@@ -85,8 +86,8 @@ def test_the_sizes_in_the_page_on_data_are_those_that_are_printed(shared_data, n
 @pytest.fixture(scope="module")
 def options() -> dict[str, set[str]]:
     """Those of each command, and of none: `nnrs --debug`."""
-    nnrs = get_command(app)
-    commands = {"": nnrs, **nnrs.commands}
+    program = get_command(app)
+    commands = {"": program, **program.commands}
     return {
         name: {"--help"}.union(*(given.opts + given.secondary_opts for given in command.params))
         for name, command in commands.items()
@@ -106,3 +107,10 @@ def test_the_python_in_a_card_runs(card, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block in re.findall(r"^```python\n(.*?)^```", card.read_text(), re.MULTILINE | re.DOTALL):
         exec(compile(block, str(card), "exec"), {"__name__": "card"})
+
+
+@pytest.mark.parametrize(("steps", "last"), [(1, 0.0), (5, 0.2)])
+def test_the_curriculum_of_the_readme_runs_for_any_number_of_steps(steps, last):
+    [rate] = re.findall(r"`rate=(nnrs\.Schedule\(.*)`", README.read_text())
+    rates = [eval(rate, {"nnrs": nnrs, "step": step, "steps": steps}) for step in range(steps)]
+    assert (rates[0], rates[-1]) == (0.0, last)
