@@ -51,7 +51,8 @@ def test_what_is_done_not_finished_and_new_is_told_and_nothing_is_changed(nnrs, 
 
 
 @pytest.mark.parametrize(
-    ("kind", "called"), [("diverged", "diverged"), ("error", "failed"), ("lost", "not finished")]
+    ("kind", "called"),
+    [("diverged", "diverged"), ("error", "failed"), ("lost", "not finished"), ("unheard of", "not finished")],
 )
 def test_a_run_that_did_not_come_to_its_end_is_called_as_on_the_page_and_is_to_be_run(
     nnrs, words, out, tmp_path, kind, called
@@ -66,6 +67,9 @@ def test_a_run_that_did_not_come_to_its_end_is_called_as_on_the_page_and_is_to_b
     assert states == {"mle_seed-1": "done", "ss_seed-1": called, "mle_seed-2": "new", "ss_seed-2": called}
     assert "4 runs, 3 of them to be run" in done.stderr
     assert f"missing: ss_seed-1 ({called})." in missing_runs([folder])[0]
+    shutil.rmtree(folder / "runs" / "ss_seed-1")
+    (folder / "failures.jsonl").unlink()
+    assert "missing: ss_seed-1." in missing_runs([folder])[0]  # as if it had not been begun
 
 
 def test_runs_whose_records_fit_are_not_to_be_run(nnrs, words, out, tmp_path):

@@ -420,3 +420,9 @@ def test_settings_without_an_option_are_taken_from_the_config(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text("[training]\nvalid_streams = 3\n")
     assert "--config config.json" in command_of(configure({"config": path}))
+
+
+def test_what_is_said_of_runs_names_keys_where_a_file_made_the_plan_and_options_elsewhere():
+    told = "Lower --learning-rate."
+    assert plan_of({"method": "mle"}).worded(told) == "Lower learning_rate."
+    assert plan_of({"method": "mle"}, kind="compare").worded(told) == told
