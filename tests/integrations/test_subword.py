@@ -357,6 +357,17 @@ def test_the_report_counts_holes_apart_from_tokens():
     assert "without a vector or a peer: 0; ids without a token: 4; hubs" in str(found)
 
 
+def test_who_has_a_list_of_words_is_told_how_to_read_their_vectors(tmp_path):
+    path, words = tmp_path / "vectors.txt", ["<pad>", "cat", "dog", "bond"]
+    path.write_text("bond 1 0\ncat 0 1\ndog 0.1 1\n")
+    for given in ((path, words), (path,)):
+        advice = r"list of words.* from_vectors\(nnrs\.read_vectors\(path, words\)\.vectors"
+        with unchecked(), pytest.raises(ConfigError, match=advice):
+            nnrs.NeighborTable.from_vectors(*given, k=1)
+    table = nnrs.NeighborTable.from_vectors(nnrs.read_vectors(path, words).vectors, k=1)
+    assert table.ids.tolist() == [[0], [2], [1], [2]]  # of <pad>, which has no vector, itself
+
+
 def test_holes_count_towards_the_vectors_that_are_needed():
     with pytest.raises(ConfigError, match=r"ids go up to 9, .*resize_token_embeddings\(10\)"):
         nnrs.NeighborTable.from_vectors(torch.randn(9, 3), with_holes())

@@ -81,7 +81,8 @@ def pieces_of(tokenizer: Tokenizer) -> list[Piece]:
     if not isinstance(tokenizer, Tokenizer):
         raise ConfigError(
             f"a tokenizer of transformers is needed, got {type(tokenizer).__name__}. "
-            "One of tokenizers is made into it by PreTrainedTokenizerFast(tokenizer_object=tokenizer)."
+            "One of tokenizers is made into it by PreTrainedTokenizerFast(tokenizer_object=tokenizer). For a list of "
+            "words, words[i] that of id i: from_vectors(nnrs.read_vectors(path, words).vectors, k=...)."
         )
     added = {*tokenizer.get_added_vocab().values()}
     known = sorted(added | {*tokenizer.get_vocab().values()})

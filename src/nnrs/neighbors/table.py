@@ -77,7 +77,7 @@ class NeighborTable:
         `device`, by default where the vectors are; the table comes back where the vectors are.
 
         With a `tokenizer` the rows are its tokens, and only like is near like: see `nnrs.neighbors.subword`. Then
-        `vectors` may also be the path of a file of word vectors.
+        `vectors` may also be the path of a file of word vectors. Those of a list of words, `nnrs.read_vectors` reads.
 
         >>> table = NeighborTable.from_vectors(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]), k=1)
         >>> table.ids.tolist(), table.similarities.tolist()
@@ -89,7 +89,8 @@ class NeighborTable:
             if tokenizer is None or groups is not None or backend != "exact":
                 raise ConfigError(
                     "vectors from a file are for a tokenizer's tokens, without groups or backend: "
-                    "from_vectors(path, tokenizer, k=...)."
+                    "from_vectors(path, tokenizer, k=...). For a list of words, words[i] that of id i: "
+                    "from_vectors(nnrs.read_vectors(path, words).vectors, k=...)."
                 )
             return table_from_vectors(vectors, tokenizer, k, protected, device)
         rows = as_matrix(vectors).float()
