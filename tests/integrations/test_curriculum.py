@@ -169,11 +169,45 @@ def test_steps_are_counted_in_training_forwards_and_the_last_has_the_end_rate():
     model = gpt2()
     options = {"neighbor_rate": nnrs.Schedule("linear", 0.0, 1.0)}
     with curriculum(model, table_of(model), steps=3, accumulation=2, **options) as ours:
-        for _ in range(7):
+        for _ in range(6):
             model.eval()(input_ids=IDS, labels=IDS)  # not counted
             model.train()(input_ids=IDS, labels=IDS)
             rates.append(ours.rates.neighbor)
-    assert rates == [0.0, 0.0, 0.5, 0.5, 1.0, 1.0, 1.0]  # it stays where the last step left it
+    assert rates == [0.0, 0.0, 0.5, 0.5, 1.0, 1.0]
+
+
+def rates_beyond(accumulation, *, begins):
+    """γ of ten forwards along three steps, counted by the curriculum or by the loop that begins them."""
+    model = gpt2().train()
+    options = {"neighbor_rate": nnrs.Schedule("linear", 0.0, 1.0), "accumulation": accumulation}
+    with curriculum(model, table_of(model), steps=3, **options) as ours:
+        for forward in range(10):
+            if begins:
+                ours.begin_step(forward, 3)
+            model(input_ids=IDS, labels=IDS)
+            yield ours.rates.neighbor
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "begins", "told"),
+    [
+        (1, False, "steps=3 and accumulation=1, and training forward 4 is beyond"),
+        (2, False, "steps=3 and accumulation=2, and training forward 7 is beyond"),
+        (1, True, "steps=3, and step 4 is beyond"),
+    ],
+)
+def test_forwards_after_the_last_step_keep_its_rates_and_are_told_of_once(accumulation, begins, told):
+    with pytest.warns(UserWarning, match=told) as warned:
+        rates = list(rates_beyond(accumulation, begins=begins))
+    assert len(warned) == 1
+    assert rates[3 * accumulation :] == [1.0] * (10 - 3 * accumulation)
+
+
+def test_a_constant_rate_has_no_end_to_tell_of():
+    model = gpt2().train()
+    with curriculum(model, table_of(model), steps=1, neighbor_rate=0.5):  # a warning would be an error
+        for _ in range(3):
+            model(input_ids=IDS, labels=IDS)
 
 
 def test_a_restored_state_continues_as_if_nothing_had_happened():

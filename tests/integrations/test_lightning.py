@@ -199,3 +199,31 @@ def test_what_cannot_be_is_refused(tmp_path):
         fit(tmp_path, InputCurriculum(table, neighbor_rate=0.1), module, max_steps=-1, max_epochs=-1)
     with pytest.raises(RunError, match="given no labels"):
         fit(tmp_path, InputCurriculum(table, neighbor_rate=0.1), Language(labels=False))
+
+
+class TwoOptimizers(Language):
+    """Steps two optimizers by hand, each of which `global_step` counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch, index):
+        self.manual_backward(self.model(input_ids=batch, labels=batch).loss)
+        for optimizer in self.optimizers():
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def configure_optimizers(self):
+        first, *rest = self.parameters()
+        return torch.optim.SGD([first], lr=0.1), torch.optim.SGD(rest, lr=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
+def test_steps_beyond_the_estimate_are_told_of_and_not_where_the_trainer_knows_them_all(tmp_path):
+    module = TwoOptimizers()
+    options = {"accumulate_grad_batches": 1, "val_check_interval": 1.0}
+    # 24 rows make 6 batches an epoch and 12 steps, of which Lightning estimates 6: the fourth batch is step 7.
+    with pytest.warns(UserWarning, match=r"steps=6, and step 7 is beyond.*max_epochs=-1 and max_steps="):
+        fit(tmp_path, rising(table_of(module.model)), module, max_steps=-1, max_epochs=1, **options)
+    fit(tmp_path, rising(table_of(module.model)), module, max_steps=12, max_epochs=-1, **options)

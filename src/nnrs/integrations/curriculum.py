@@ -5,6 +5,7 @@ a second pass runs depends on the rate alone, so ranks that draw differently sti
 """
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -38,6 +39,7 @@ NO_LABELS = (
     "(no label smoothing or loss function beside it)."
 )
 TAKEN_OVER = "another curriculum has taken the model over. Use one of them."
+ALL_STEPS = "Give steps= all optimizer steps of the training, and accumulation= the forwards of each."
 
 
 class Curriculum:
@@ -46,6 +48,7 @@ class Curriculum:
     The hook acts while the model is in training mode and is given labels; evaluation and `generate()` never see it.
     A `compiler` is what the model is compiled with where that cannot be seen on `model` itself. What trains the model
     may say whether it still does: an interrupted run is `running` no more, and its hook goes at the next forward.
+    Where it goes on after the last step, `all_steps` says how to count them all.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Curriculum:
         settings: Settings,
         compiler: Compiler | None = None,
         running: Callable[[], bool] = lambda: True,
+        all_steps: str = ALL_STEPS,
     ) -> None:
         self.model = unwrapped(model)
         check_kind(self.model)
@@ -77,6 +81,9 @@ class Curriculum:
         self.micro_step = 0  # forwards seen in this step
         self._acted = self._in_block = self._resumed = False
         self._idle = NOT_CALLED  # why it did not yet
+        self._all_steps = all_steps
+        schedules = (self.policy.prediction_rate, self.policy.neighbor_rate)
+        self._tells_end = any(each and each.start != each.end for each in schedules)  # until it did
 
     @property
     def rates(self) -> Rates:
@@ -198,6 +205,8 @@ class Curriculum:
             return None
         if self.accumulation and self.micro_step == self.accumulation:
             self.step, self.micro_step = self.step + 1, 0
+        if self._tells_end and self.step >= self.steps:
+            self._tell_end()
         batch = read_batch(model, named, self._document_ends)
         inputs = self._inputs(batch, named)
         self.micro_step += 1
@@ -206,6 +215,19 @@ class Curriculum:
             place = self._names.index(batch.name)
             return (*args[:place], inputs, *args[place + 1 :]), kwargs
         return args, kwargs | {batch.name: inputs}
+
+    def _tell_end(self) -> None:
+        """Say once that training goes on after the last step: a forgotten `accumulation` would end a pulse early."""
+        self._tells_end = False
+        made_for, came = f"steps={self.steps}", f"step {self.step + 1:,}"
+        if self.accumulation:
+            made_for += f" and accumulation={self.accumulation}"
+            came = f"training forward {self.step * self.accumulation + self.micro_step + 1:,}"
+        warnings.warn(
+            f"the curriculum was made for {made_for}, and {came} is beyond its end: the last rates stay. "
+            f"{self._all_steps}",
+            stacklevel=2,
+        )
 
     @torch.no_grad()
     def _inputs(self, batch: Batch, named: Mapping[str, Any]) -> Int[Tensor, "batch time"]:
@@ -283,7 +305,8 @@ def curriculum(
     A step is `accumulation` forwards of `model` in training mode with labels. Give it compiled if you call it so: the
     pass that makes predictions is then compiled too. The settings are those of `Settings`.
     Tell it of each evaluation with `end_evaluation(perplexity)`, and save its `state_dict()` with your checkpoint.
-    A first forward in training mode that is given no labels, though with gradient, is refused.
+    A first forward in training mode that is given no labels, though with gradient, is refused. After the last step
+    the last rates stay, and a warning says so where they had moved.
     """
     steps, accumulation = whole("steps", steps, at_least=1), whole("accumulation", accumulation, at_least=1)
     ours = Curriculum(model, table, Settings.named(settings))

@@ -21,6 +21,10 @@ except ImportError:
     ) from None
 
 
+ALL_STEPS = (
+    "Lightning estimated too few: each of several optimizers counts. Give the Trainer max_epochs=-1 and max_steps=, "
+    "the steps of all of them."
+)
 SKIPPED = 20  # batches without a call of the model, at the most, before there is one
 
 
@@ -65,7 +69,7 @@ class InputCurriculum(Callback):
         # Of a module that was compiled as a whole, Lightning keeps the compiler, not the wrapper.
         compiled = getattr(pl_module, "_compiler_ctx", None)
         compiler = compiled["dynamo_ctx"] if compiled else None
-        self.curriculum = Curriculum(model, self.table, self.settings, compiler)
+        self.curriculum = Curriculum(model, self.table, self.settings, compiler, all_steps=ALL_STEPS)
         self.curriculum.steps = self._steps  # for a step that was under way when its state was saved
         if self._restored:
             self.curriculum.load_state_dict(self._restored)
