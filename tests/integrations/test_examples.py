@@ -44,6 +44,13 @@ def test_the_python_in_a_tutorial_runs(tutorial, tmp_path):
     run(script, tmp_path)
 
 
+def test_an_example_that_trains_twice_claims_no_gain_of_the_second():
+    printed = (ROOT / "examples" / "huggingface_causal.py").read_text()
+    assert "after 100 plain steps" in printed
+    assert "after 100 more" in printed
+    assert "only runs of equal length show" in printed
+
+
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
 def test_the_links_of_a_tutorial_lead_somewhere(tutorial):
     for target in re.findall(r"\]\(([^)\s]+)\)", tutorial.read_text()):
