@@ -52,6 +52,12 @@ def test_an_example_that_trains_twice_claims_no_gain_of_the_second():
 
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_that_takes_a_module_from_the_examples_first_says_where_to_start_python(tutorial):
+    before, imported, _ = tutorial.read_text().partition("from tiny_text import")
+    assert not imported or "start Python in `examples/`" in before
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
 def test_the_links_of_a_tutorial_lead_somewhere(tutorial):
     for target in re.findall(r"\]\(([^)\s]+)\)", tutorial.read_text()):
         assert "://" in target or (tutorial.parent / target).exists(), target
