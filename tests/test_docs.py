@@ -83,6 +83,11 @@ def test_the_sizes_in_the_page_on_data_are_those_that_are_printed(shared_data, n
     assert f"\ntext: {size}\n" in (ROOT / "docs" / "data.md").read_text()
 
 
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_installs_from_the_clone_that_it_is_read_in(page):
+    assert re.findall(r"pip install '?nnrs\b", page.read_text()) == []  # no index has it
+
+
 @pytest.fixture(scope="module")
 def options() -> dict[str, set[str]]:
     """Those of each command, and of none: `nnrs --debug`."""
