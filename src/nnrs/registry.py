@@ -12,8 +12,7 @@ SHORTEST = 3  # letters of a name that may stand for the beginning of a word of 
 
 
 def likely(name: str, known: Iterable[str]) -> list[str]:
-    """The known names that were probably meant: in other case, else one with two thirds of its letters, else all
-    that it shortens.
+    """The known names that were probably meant: in other case, else one that is close, else all that it shortens.
 
     >>> likely("cvs", ["csv", "json"]), likely("sine", ["linear", "static"])
     (['csv'], [])

@@ -129,15 +129,10 @@ def carry_out(
     the runs, that is all it does. Remarks are made once nothing is refused any more.
     """
     from nnrs.cli.interrupt import Interruptible
-    from nnrs.errors import ConfigError
     from nnrs.experiments.grid import run_grid
     from nnrs.experiments.outlook import look_ahead, outlook, text_remarks
 
-    for name, given in (("jobs", jobs), ("fleet", fleet)):
-        if given is not None and given < 1:
-            raise ConfigError(f"--{name} must be at least 1, got {given}.")
-        if ray and given:
-            raise ConfigError(f"--{name} is about this machine: leave it out with --ray.")
+    _check_counts({"jobs": jobs, "fleet": fleet}, ray)
     board, found = look_ahead(plan, out, records or [], device, elsewhere=bool(ray))
     lines = outlook(board, found) if listed else []
     if records and not listed:
@@ -147,7 +142,7 @@ def carry_out(
     if listed:
         _list_runs(lines, plan.title, listed)
         raise typer.Exit
-    for remark in [] if ray else text_remarks(board):
+    for remark in [] if ray else text_remarks(board, found):
         note(remark)
     with Interruptible() as interruption, GridProgress() as shown:
         if ray:
@@ -171,6 +166,17 @@ def carry_out(
     if not outcome.remaining:
         tell(outcome.failed)
     _explain(outcome, out, interruption.exit_code)
+
+
+def _check_counts(counts: Mapping[str, int | None], ray: str | None) -> None:
+    """Refuse less than one of something, and what is about this machine where another trains."""
+    from nnrs.errors import ConfigError
+
+    for name, given in counts.items():
+        if given is not None and given < 1:
+            raise ConfigError(f"--{name} must be at least 1, got {given}.")
+        if ray and given:
+            raise ConfigError(f"--{name} is about this machine: leave it out with --ray.")
 
 
 def _take_over(plan: "Plan", out: Path, records: list[Path], found: "Records") -> None:

@@ -49,9 +49,10 @@ def look_ahead(
     return board, found
 
 
-def text_remarks(board: Board) -> list[str]:
+def text_remarks(board: Board, found: Records) -> list[str]:
     """What is to be known of the texts of the runs to come before they are trained."""
-    texts = (Text.read(data) for data in dict.fromkeys(cell.config.data for cell in board.left))
+    sources = dict.fromkeys(cell.config.data for cell in board.left if cell.config not in found)
+    texts = map(Text.read, sources)
     return [board.plan.worded(f"{text.corpus.name}: {text.remark}") for text in texts if text.remark]
 
 
