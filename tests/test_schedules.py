@@ -122,3 +122,32 @@ def test_rates_are_read_from_text(text, ends):
 def test_text_that_is_no_rate_is_refused(text):
     with pytest.raises(ConfigError, match="START:END"):
         Schedule.parse(text)
+
+
+# Shape, ends and epochs; and where the rate stands still, or None where it is as asked for.
+STILL = {
+    "rising": ("linear", 0.0, 0.2, 1, "0.2"),
+    "falling": ("s-curve", 0.4, 0.0, 1, "0"),
+    "two epochs": ("linear", 0.0, 0.2, 2, None),
+    "pulse, one epoch": ("pulse", 0.1, 0.2, 1, "0.1"),
+    "pulse, two epochs": ("pulse", 0.0, 0.2, 2, "0"),  # the first and the last, which is as the first
+    "pulse, three epochs": ("pulse", 0.0, 0.2, 3, None),
+    "static": ("static", 0.0, 0.2, 1, None),
+    "one rate": ("exponential", 0.2, 0.2, 1, None),
+    "pulse of nothing": ("pulse", 0.0, 0.0, 1, None),
+}
+
+
+@pytest.mark.parametrize("case", STILL)
+def test_a_rate_that_has_too_few_epochs_to_move_is_remarked_on(case):
+    shape, start, end, epochs, stays = STILL[case]
+    told = f"stays at {stays}: with --epochs {epochs} it cannot move. Use more epochs for a curriculum."
+    remark = Schedule(shape, start, end).remark(epochs)
+    assert remark == (f"{shape} {start:g}:{end:g} {told}" if stays else None)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 40])
+def test_a_pulse_of_one_rate_is_remarked_on(epochs):
+    assert Schedule("pulse", 0.3, 0.3).remark(epochs) == (
+        "pulse 0.3:0.3 stays at 0.3: it goes from START to END and back. Use 0:0.3, or --schedule static."
+    )

@@ -112,6 +112,20 @@ class Schedule:
         """The mean rate over the epochs: schedules of one end rate differ in it as much as in shape."""
         return sum(self(progress(epoch, num_epochs)) for epoch in range(num_epochs)) / num_epochs
 
+    def remark(self, num_epochs: int) -> str | None:
+        """What is to be known of a rate that stands still although its shape moves; None where it is as asked for.
+
+        >>> Schedule("linear", 0.0, 0.2).remark(1)
+        'linear 0:0.2 stays at 0.2: with --epochs 1 it cannot move. Use more epochs for a curriculum.'
+        """
+        rates = {self(progress(epoch, num_epochs)) for epoch in range(num_epochs)}
+        said = f"{self.shape} {self.start:g}:{self.end:g} stays at {min(rates):g}"
+        if self.shape == "pulse" and 0.0 < self.start == self.end:
+            return f"{said}: it goes from START to END and back. Use 0:{self.end:g}, or --schedule static."
+        if self.shape == "static" or self.start == self.end or len(rates) > 1:
+            return None
+        return f"{said}: with --epochs {num_epochs} it cannot move. Use more epochs for a curriculum."
+
     @classmethod
     def parse(cls, text: str, shape: str = "exponential") -> "Schedule":
         """A schedule from `START:END`, or from one number for the same rate throughout.

@@ -8,7 +8,7 @@ def test_train_compare_and_grid_tell_of_them_before_they_begin(nnrs_each, tmp_pa
     source.mkdir()
     for split, line in {"train": "a b c d\n", "valid": "a b c e\n", "test": "d c b f\n"}.items():
         (source / f"{split}.txt").write_text(line * 60)
-    size = {"preset": "tiny", "epochs": 1, "bptt": 5, "batch_size": 2}
+    size = {"preset": "tiny", "epochs": 2, "bptt": 5, "batch_size": 2}
     given = "\n".join(f"{name} = {value!r}" for name, value in size.items())
     grid.write_text(f"method = 'mle'\ndata = {str(source)!r}\n{given}\n")
     options = [word for name, value in size.items() for word in (f"--{name.replace('_', '-')}", value)]

@@ -130,14 +130,14 @@ def carry_out(
     """
     from nnrs.cli.interrupt import Interruptible
     from nnrs.experiments.grid import run_grid
-    from nnrs.experiments.outlook import look_ahead, outlook, text_remarks
+    from nnrs.experiments.outlook import look_ahead, outlook, rate_remarks, text_remarks
 
     _check_counts({"jobs": jobs, "fleet": fleet}, ray)
     board, found = look_ahead(plan, out, records or [], device, elsewhere=bool(ray))
     lines = outlook(board, found) if listed else []
     if records and not listed:
         _take_over(plan, out, records, found)
-    for remark in remarks:
+    for remark in (*remarks, *rate_remarks(board, found)):
         note(remark)
     if listed:
         _list_runs(lines, plan.title, listed)

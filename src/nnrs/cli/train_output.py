@@ -27,8 +27,9 @@ def describe(runs: "list[Run]", names: list[str]) -> None:
     if len(left) < len(runs):
         note(f"finished: {len(runs) - len(left)} of {len(runs)} runs")
     _describe_positions(left)
-    for difference in dict.fromkeys(line for run in left.values() for line in run.differences()):
-        note(difference)
+    said = [line for run in left.values() for line in (*run.parts.config.remarks, *run.differences())]
+    for line in dict.fromkeys(said):
+        note(line)
     _describe_work(list(left.values()))
 
 

@@ -97,6 +97,13 @@ class RunConfig:
         """Whether such a run has word vectors: its method proposes words, or its model starts from them."""
         return METHODS[self.policy.method].proposal is not None or self.vectors.initialise
 
+    @property
+    def remarks(self) -> list[str]:
+        """What is to be known of its rates before it is trained."""
+        rates = [rate for rate in (self.policy.prediction_rate, self.policy.neighbor_rate) if rate]
+        said = [rate.remark(self.training.epochs) for rate in rates]
+        return [remark for remark in dict.fromkeys(said) if remark]
+
     def as_dict(self) -> dict[str, Any]:
         """The configuration as plain values; `from_dict` takes it back."""
         return {**asdict(self), "data": self.data.as_dict(), "model": self.model.as_dict()}

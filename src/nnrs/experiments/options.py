@@ -162,7 +162,7 @@ def as_keys(message: str) -> str:
     >>> as_keys("leave --batch-size or --from out, or choose another --out than a--data/b")
     'leave batch_size or from_language out, or choose another --out than a--data/b'
     """
-    keys = {spelled(option): option for option in (*SETTINGS, *RATES, "seeds")}
+    keys = {spelled(option): option for option in (*SETTINGS, *RATES, "schedule", "seeds")}
     return re.sub(r"(?<![\w/.-])--[a-z-]+", lambda found: keys.get(found[0], found[0]), message)
 
 

@@ -56,6 +56,12 @@ def text_remarks(board: Board, found: Records) -> list[str]:
     return [board.plan.worded(f"{text.corpus.name}: {text.remark}") for text in texts if text.remark]
 
 
+def rate_remarks(board: Board, found: Records) -> list[str]:
+    """What is to be known of the rates of the runs to come, each once."""
+    configs = [cell.config for cell in board.left if cell.config not in found]
+    return list(dict.fromkeys(board.plan.worded(line) for config in configs for line in config.remarks))
+
+
 def outlook(board: Board, found: Records) -> list[Json]:
     """A line for each run: its name, what is known of it (as `_states` has it), and its epochs."""
     lines = []
