@@ -170,6 +170,26 @@ def test_protected_words_that_a_text_lacks_are_told_before_anything_is_trained_o
     assert not (tmp_path / "out").exists()
 
 
+# What plans on a text without the word, and on one of one word, are told to change.
+REMEDIES = [
+    ({"protect": ["nowhere"]}, 90, "that --min-count and --max-vocabulary keep."),
+    ({"k": 2}, 1, "a lower --min-count or vectors of more words"),
+]
+
+
+@pytest.mark.parametrize(("settings", "number", "told"), REMEDIES, ids=["protected", "neighbors"])
+@pytest.mark.parametrize("kind", ["grid", "compare"])
+def test_what_is_refused_names_keys_where_a_file_made_the_plan_and_options_elsewhere(
+    tmp_path, kind, settings, number, told
+):
+    cells = tuple(cells_on(write_words(tmp_path / "text.txt", number), **settings))
+    plan = Plan(kind=kind, title="t", command="c", cells=cells, request=Request())
+    with pytest.raises(ConfigError) as caught:
+        look_ahead(plan, tmp_path / "out", [], "cpu")
+    keys = told.replace("--min-count", "min_count").replace("--max-vocabulary", "max_vocabulary")
+    assert (keys if kind == "grid" else told) in str(caught.value)
+
+
 def test_a_word_that_cannot_be_protected_is_told_of_a_run_that_replaces_words(tmp_path):
     text = write_words(tmp_path / "text.txt", 90)
     cells = cells_on(text, method=["mle", "ss", "nnrs", "unigram"], protect=["nowhere"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from nnrs.corpus import is_built_in, open_corpus
-from nnrs.errors import DataError
+from nnrs.errors import DataError, reworded
 from nnrs.experiments.config import TRANSLATE, RunConfig
 from nnrs.experiments.enough_memory import check_memory
 from nnrs.experiments.enough_words import check_neighbors, check_protected
@@ -36,16 +36,17 @@ def look_ahead(
     """
     board, shelf = look_at(plan, out), Shelf()
     left = [cell.config for cell in board.left]
-    if left:
-        _check_sources(plan.request, left)
-        _check_windows(plan.request, left)
-    check_held(board, shelf)
-    found = matching_records(plan, sources, device, shelf) if sources else {}
-    if not elsewhere:
-        _check_sizes(board, found, choose_device(device))
-        _check_packages(board, found)
-    check_protected(board.left, shelf)
-    check_neighbors(board.left, shelf)
+    with reworded(plan.worded):
+        if left:
+            _check_sources(plan.request, left)
+            _check_windows(plan.request, left)
+        check_held(board, shelf)
+        found = matching_records(plan, sources, device, shelf) if sources else {}
+        if not elsewhere:
+            _check_sizes(board, found, choose_device(device))
+            _check_packages(board, found)
+        check_protected(board.left, shelf)
+        check_neighbors(board.left, shelf)
     return board, found
 
 

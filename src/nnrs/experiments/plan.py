@@ -4,13 +4,13 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from nnrs.errors import ConfigError, NnrsError
+from nnrs.errors import ConfigError, reworded
 from nnrs.experiments.config import RunConfig, leaves, read_config, read_table, typed
 from nnrs.experiments.differences import differences, facts
 from nnrs.experiments.options import RATES, SETTINGS, as_keys, keep_what_fits, lay_over, parse_seeds
@@ -42,13 +42,9 @@ class Cell:
         """The cell as plain values; `from_dict` takes it back."""
         return {"name": self.name, "labels": self.labels, "config": self.config.as_dict()}
 
-    @contextmanager
-    def named_in_errors(self) -> Iterator[None]:
+    def named_in_errors(self) -> AbstractContextManager[None]:
         """Have an error of ours begin with this run's name."""
-        try:
-            yield
-        except NnrsError as error:
-            raise type(error)(f"{self.name}: {error}") from None
+        return reworded(lambda message: f"{self.name}: {message}")
 
     @staticmethod
     def from_dict(values: Json) -> "Cell":
@@ -155,10 +151,8 @@ def read_plan(path: Path, command: str) -> Plan:
     if not isinstance(title, str) or not isinstance(evaluate, dict):
         raise ConfigError(f"{path}: title must be a text and evaluate a table.")
     request = request_of(evaluate)
-    try:
+    with reworded(as_keys):  # what is refused may name the options of `nnrs train`
         cells = tuple(expand(values))
-    except NnrsError as error:  # which may name the options of `nnrs train`
-        raise type(error)(as_keys(str(error))) from None
     return Plan(kind="grid", title=title, command=command, cells=cells, request=request)
 
 
