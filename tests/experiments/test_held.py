@@ -8,7 +8,7 @@ import torch
 
 from nnrs.cli.grid import carry_out
 from nnrs.errors import NnrsError, RunError
-from nnrs.experiments.grid import Board, open_grid
+from nnrs.experiments.grid import Board, GridOutcome, open_grid
 from nnrs.experiments.held import check_held
 from nnrs.experiments.outlook import look_ahead
 from nnrs.experiments.plan import Plan, expand
@@ -83,7 +83,9 @@ def test_other_vectors_are_refused_where_a_run_is_to_be_trained_with_them(folder
     assert refusal(folder, seeds="1-2").startswith(f"{folder / 'vectors.txt'} has changed since ")
 
 
-def test_a_text_is_read_once_and_none_that_no_run_needs_any_more(folder, monkeypatch):
+@pytest.fixture
+def times(folder, monkeypatch):
+    """How often each text has been read from here on."""
     read, times = Text.read, Counter()
 
     def counted(config):
@@ -91,12 +93,25 @@ def test_a_text_is_read_once_and_none_that_no_run_needs_any_more(folder, monkeyp
         return read(config)
 
     monkeypatch.setattr(Text, "read", staticmethod(counted))
+    return times
+
+
+def test_a_text_is_read_once_and_none_that_no_run_needs_any_more(folder, times):
     look_ahead(plan_on(folder, seeds="1-2"), folder / "out", [folder / "out"], "cpu")  # for records, too
     assert list(times.values()) == [1]
     look_ahead(plan_on(folder, method="mle"), folder / "another", [], "cpu")
     (folder / "text.txt").unlink()
     look_ahead(plan_on(folder), folder / "out", [], "cpu")  # all is done
     assert list(times.values()) == [1]
+
+
+def test_a_folder_that_goes_on_reads_a_text_once_before_it_trains(folder, times, monkeypatch):
+    ended = GridOutcome(done=4, failed={}, diverged=0, remaining=0)
+    monkeypatch.setattr("nnrs.experiments.grid.run_grid", lambda *plan, **how: ended)
+    for seeds, out in (("1-2", "out"), ("1-2", "another"), ("1", "out")):  # going on, fresh, all done
+        times.clear()
+        carry_out(plan_on(folder, seeds=seeds), folder / out, jobs=1, device="cpu", ray=None)
+        assert list(times.values()) == [1], out
 
 
 def test_a_text_that_cannot_be_read_is_no_matter_where_nothing_is_to_be_run_on_it(folder):

@@ -130,20 +130,9 @@ def carry_out(
     """
     from nnrs.cli.interrupt import Interruptible
     from nnrs.experiments.grid import run_grid
-    from nnrs.experiments.outlook import look_ahead, outlook, rate_remarks, text_remarks
 
     _check_counts({"jobs": jobs, "fleet": fleet}, ray)
-    board, found = look_ahead(plan, out, records or [], device, elsewhere=bool(ray))
-    lines = outlook(board, found) if listed else []
-    if records and not listed:
-        _take_over(plan, out, records, found)
-    for remark in (*remarks, *rate_remarks(board, found)):
-        note(remark)
-    if listed:
-        _list_runs(lines, plan.title, listed)
-        raise typer.Exit
-    for remark in [] if ray else text_remarks(board, found):
-        note(remark)
+    _foresee(plan, out, records or [], device, bool(ray), listed, remarks)
     with Interruptible() as interruption, GridProgress() as shown:
         if ray:
             from nnrs.experiments.on_ray import run_on_ray
@@ -166,6 +155,36 @@ def carry_out(
     if not outcome.remaining:
         tell(outcome.failed)
     _explain(outcome, out, interruption.exit_code)
+
+
+def _foresee(
+    plan: "Plan",
+    out: Path,
+    records: list[Path],
+    device: str,
+    elsewhere: bool,
+    listed: str | None,
+    remarks: Sequence[str],
+) -> None:
+    """Refuse what cannot be run, take over what is done, and say what is to be known before the rest is trained.
+
+    With a format for a list of the runs, leave after it. What is read for this is let go at the end.
+    """
+    from nnrs.experiments.outlook import look_ahead, outlook, rate_remarks, text_remarks
+    from nnrs.experiments.prepare import Shelf
+
+    shelf = Shelf()
+    board, found = look_ahead(plan, out, records, device, elsewhere=elsewhere, shelf=shelf)
+    lines = outlook(board, found) if listed else []
+    if records and not listed:
+        _take_over(plan, out, records, found)
+    for remark in (*remarks, *rate_remarks(board, found)):
+        note(remark)
+    if listed:
+        _list_runs(lines, plan.title, listed)
+        raise typer.Exit
+    for remark in [] if elsewhere else text_remarks(board, found, shelf):
+        note(remark)
 
 
 def _check_counts(counts: Mapping[str, int | None], ray: str | None) -> None:

@@ -26,15 +26,22 @@ TO_RUN = (*CALLED.values(), "new")  # the states of what is to be trained or mea
 
 
 def look_ahead(
-    plan: Plan, out: Path | str, sources: Sequence[Path | str], device: str, *, elsewhere: bool = False
+    plan: Plan,
+    out: Path | str,
+    sources: Sequence[Path | str],
+    device: str,
+    *,
+    elsewhere: bool = False,
+    shelf: Shelf | None = None,
 ) -> tuple[Board, Records]:
     """What is known of a plan's runs in a folder, and the records of those that were done elsewhere.
 
     Refused before anything is trained where a file of a run to come is not there, its text too small, its model too
     large or a package missing that it is measured with; and where what is there is another run, or was made from
-    another text. Runs that are trained `elsewhere` may have other devices, more memory and other packages.
+    another text. Runs that are trained `elsewhere` may have other devices, more memory and other packages. What had
+    to be read for it stays on the shelf.
     """
-    board, shelf = look_at(plan, out), Shelf()
+    board, shelf = look_at(plan, out), shelf or Shelf()
     left = [cell.config for cell in board.left]
     with reworded(plan.worded):
         if left:
@@ -50,10 +57,10 @@ def look_ahead(
     return board, found
 
 
-def text_remarks(board: Board, found: Records) -> list[str]:
+def text_remarks(board: Board, found: Records, shelf: Shelf) -> list[str]:
     """What is to be known of the texts of the runs to come before they are trained."""
     sources = dict.fromkeys(cell.config.data for cell in board.left if cell.config not in found)
-    texts = map(Text.read, sources)
+    texts = [shelf.take(Text.read, source) for source in sources]
     return [board.plan.worded(f"{text.corpus.name}: {text.remark}") for text in texts if text.remark]
 
 
