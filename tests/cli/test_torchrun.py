@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 import torch
 import typer
 
-from nnrs.cli.interrupt import Interruptible
+from nnrs.cli.interrupt import SIGNALS, Interruptible
 from nnrs.cli.torchrun import _own_device, joined
 from nnrs.cli.train import _explain_stop
 from nnrs.errors import ConfigError, RunError
@@ -28,17 +29,29 @@ from nnrs.training.group import ALONE, Group
 # Relative. At a learning rate of 5 one process would not come as close to itself after a change of 1e-7.
 CLOSE = 1e-5
 
+# As on a busy machine: torchrun looks ten times a second for a process that ended, and must not silence the others.
+SLOW_TO_SPEAK = """
+import time, typer
+echo = typer.echo
+def slow_echo(message, **options):
+    time.sleep(message.startswith(("error:", "stopped")))
+    echo(message, **options)
+typer.echo = slow_echo
+"""
+
 
 @pytest.fixture
-def torchrun(environment):
-    """`torchrun(...)` starts a command in two processes; none outlives its test."""
-    started = []
+def torchrun(environment, tmp_path_factory):
+    """`torchrun(...)` starts a command in two processes, both slow to speak; none outlives its test."""
+    started, folder = [], tmp_path_factory.mktemp("slow")
+    (folder / "sitecustomize.py").write_text(SLOW_TO_SPEAK)
+    path = os.pathsep.join([str(folder), *filter(None, [environment.get("PYTHONPATH")])])
 
     def start(*words, restarts=0):
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         process = subprocess.Popen(
             [*launcher, "--max-restarts", str(restarts), "-m", "nnrs", *map(str, words)],
-            env=environment,
+            env={**environment, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -53,6 +66,15 @@ def torchrun(environment):
             for pid in (*processes_of(process).values(), process.pid):
                 os.kill(pid, signal.SIGKILL)
         process.communicate()
+
+
+@pytest.fixture
+def handlers():
+    """What hears the signals, set back after the test."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield before
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def processes_of(launcher):
@@ -192,7 +214,7 @@ def test_processes_that_do_not_meet_say_so_in_one_line(environment, tmp_path):
     assert line.startswith("error: process 1 of this run did not find the others (port must have value")
 
 
-def test_a_process_whose_peers_are_gone_says_so_in_one_line(monkeypatch):
+def test_a_process_whose_peers_are_gone_says_so_in_one_line_before_it_hears_a_signal(monkeypatch, handlers):
     def refused(*arguments, **options):
         raise RuntimeError("Connection refused\nat some address")
 
@@ -210,21 +232,33 @@ def test_a_process_whose_peers_are_gone_says_so_in_one_line(monkeypatch):
         joined("cpu"),
     ):
         pass
+    assert {signal.getsignal(number) for number in handlers} == {signal.SIG_IGN}
     with pytest.raises(typer.Exit) as left, joined("cpu"):  # it has been told
         pass
     assert left.value.exit_code == 2
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     with pytest.raises(RunError), joined("cpu"):  # not in this life
         pass
+    monkeypatch.setattr(torch.distributed.PrefixStore, "add", refused)  # torchrun is gone as well
+    with pytest.raises(RunError), joined("cpu"):
+        pass
 
 
 @pytest.mark.parametrize(("speaks", "told"), [(True, "stopping after this window\n"), (False, "")])
-def test_a_process_of_several_hears_the_first_signal_and_no_other(speaks, told, capsys):
+def test_a_process_of_several_hears_the_first_signal_and_no_other(speaks, told, capsys, handlers):
     with Interruptible(several=True, speaks=speaks) as interruption:
         for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):  # none of them stops it
             signal.raise_signal(number)
             assert interruption.asked()
     assert capsys.readouterr() == ("", told)
+
+
+@pytest.mark.parametrize("error", [None, RunError("another process of this run has ended")])
+def test_what_ends_a_process_of_several_is_not_cut_short_by_a_signal(error, handlers):
+    with suppress(RunError), Interruptible(several=True):
+        if error:
+            raise error
+    assert {signal.getsignal(number) for number in handlers} == {signal.SIG_IGN}
 
 
 def test_an_error_that_all_processes_meet_is_told_once(torchrun, text, tiny, tmp_path):
@@ -253,7 +287,6 @@ def test_every_method_gives_the_losses_of_one_process(torchrun, nnrs, text, tiny
     assert json.loads(stdout).keys() == json.loads(done.stdout).keys()  # printed once
 
 
-@pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize(
     ("words", "what"),
     [
@@ -262,15 +295,24 @@ def test_every_method_gives_the_losses_of_one_process(torchrun, nnrs, text, tiny
         ("train --seeds 1-3 --out x", "--seeds"),
     ],
 )
-def test_what_is_for_one_process_is_refused_by_one(environment, words, what, rank, tmp_path):
-    told = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": str(rank)}
+def test_what_is_for_one_process_is_refused(environment, words, what, tmp_path):
+    told = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
     command = [sys.executable, "-m", "nnrs", *words.split()]
     done = subprocess.run(
         command, env={**environment, **told}, cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     message = f"error: {what} does not go with torchrun, which is for one run of nnrs train. Leave it out.\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", message if rank == 0 else "")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refusal_is_told_once_by_the_first_process_however_late_it_is(torchrun, tmp_path):
+    launcher = torchrun("report", tmp_path)
+    stdout, stderr = launcher.communicate(timeout=100)
+    assert (launcher.returncode, stdout) == (1, "")
+    assert ours(stderr) == [
+        "error: nnrs report does not go with torchrun, which is for one run of nnrs train. Leave it out."
+    ]
 
 
 def test_each_process_takes_the_gpu_of_its_number(monkeypatch):

@@ -7,13 +7,21 @@ from typing import Any
 import typer
 
 SIGNALED = 128  # and the number of the signal: the exit code, as shells have it
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def hear_nothing_more() -> None:
+    """For one of several processes that is about to end: torchrun must not end it before it has said why."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class Interruptible:
     """While the context lasts, the first signal only sets a flag that the run looks at between windows.
 
     Of several processes only one speaks, and none listens twice: torchrun passes on what they may have heard already,
-    tells them once more when the first of them ends, and ends what is left half a minute later.
+    tells them once more when the first of them ends, and ends what is left half a minute later. Nor do they
+    listen after the context: what is left is to say how it ended.
     """
 
     def __init__(self, *, several: bool = False, speaks: bool = True) -> None:
@@ -31,11 +39,14 @@ class Interruptible:
         return SIGNALED + (self._heard or signal.SIGINT)
 
     def __enter__(self) -> "Interruptible":
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in SIGNALS:
             self._before[number] = signal.signal(number, self._hear)
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._several:
+            hear_nothing_more()
+            return
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

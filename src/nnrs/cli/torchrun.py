@@ -1,18 +1,23 @@
 """`torchrun --nproc-per-node N -m nnrs train ...`: N processes that train one run."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
+from nnrs.cli.interrupt import hear_nothing_more
 from nnrs.errors import ConfigError, NnrsError, RunError
 
 if TYPE_CHECKING:
     import torch
+    from torch._C._distributed_c10d import Store
 
     from nnrs.training.group import Group
+
+TURN = 60  # seconds in which the first process of a machine has long said what there is to say
 
 
 def processes() -> int:
@@ -21,10 +26,11 @@ def processes() -> int:
 
 
 def refuse_several(what: str) -> None:
-    """Refuse what is not for several processes; one of them says so."""
+    """Refuse what is not for several processes; on each machine the first of them says so."""
     if processes() == 1:
         return
-    if os.environ["RANK"] != "0":
+    if os.environ["LOCAL_RANK"] != "0":
+        time.sleep(TURN)  # until torchrun ends it: were it the first to end, torchrun would silence the other
         raise typer.Exit(2)
     raise ConfigError(f"{what} does not go with torchrun, which is for one run of nnrs train. Leave it out.")
 
@@ -56,10 +62,19 @@ def joined(device: str) -> "Iterator[tuple[Group, torch.device]]":
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
         yield Processes(), place
     except NnrsError:
-        if store.add("errors", 1) > 1:
+        hear_nothing_more()  # torchrun ends this process soon after one that has nothing to tell
+        if _is_told(store):
             raise typer.Exit(2) from None
-        raise  # at once: torchrun ends this process soon after the first of the others
+        raise
     dist.destroy_process_group()
+
+
+def _is_told(store: "Store") -> bool:
+    """Whether another process has an error to tell; not where torchrun is gone, whose store knows it."""
+    try:
+        return store.add("errors", 1) > 1
+    except RuntimeError:
+        return False
 
 
 @contextmanager
