@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -265,8 +266,8 @@ def test_no_more_cells_of_a_kind_are_given_together_than_are_asked_for(most, boa
 class Busy(Worker):
     """A worker that is at cells, and never ends them."""
 
-    def __init__(self, cells, trains):
-        self.cells, self.trains, self.fleet = dict.fromkeys(cells), trains, len(cells) > 1
+    def __init__(self, cells, alone):
+        self.cells, self.alone, self.fleet = dict.fromkeys(cells), alone, len(cells) > 1
         self.ended = False
 
     def end(self):
@@ -346,27 +347,75 @@ def test_a_grid_with_a_failure_tells_of_its_results_at_its_end_and_not_when_it_i
     assert told == ([] if code == 130 else [{bad: "no such word."}])
 
 
-def test_a_gpu_trains_one_fleet_or_measures_several_runs_that_are_trained(board):
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_gpu_trains_one_fleet_or_measures_several_runs_that_are_trained(shares, board):
     trained, other, fresh, *_ = board.plan.cells
     for cell in (trained, other):
         finish_training(board, cell)
-    workers = Workers(board.grid, torch.device("cuda"), 3, 1)
+    workers = Workers(board.grid, torch.device("cuda"), 3, 1, shares=shares)
     assert workers.takes(fresh)
     assert workers.kind(fresh) == workers.kind(board.plan.cells[-1])
     assert workers.kind(fresh) is not None
     assert workers.kind(trained) is None
-    workers._all = [Busy([other.name], trains=False)]
+    workers._all = [Busy([other.name], alone=False)]
     assert (workers.have_time, workers.takes(trained), workers.takes(fresh)) == (True, True, False)
-    workers._all = [Busy([fresh.name], trains=True)]
+    workers._all = [Busy([fresh.name], alone=True)]
     assert not workers.have_time
-    workers._all = [Busy([], trains=True)]
+    workers._all = [Busy([], alone=True)]
     assert (workers.have_time, workers.takes(fresh)) == (True, True)
+
+
+class Unsent(Worker):
+    """A worker that is given cells and does nothing about them."""
+
+    def __init__(self, command, heard):
+        self.cells = {}
+
+    def _send(self, order):
+        pass
+
+
+def as_transformer(cell):
+    return replace(
+        cell, config=replace(cell.config, model=replace(cell.config.model, kind="transformer", heads=1))
+    )
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"), [(True, [[0, 1, 2], [3, 4, 5]]), (False, [[0], [1], [2], [3], [4], [5]])]
+)
+def test_a_gpu_trains_what_makes_no_fleet_one_by_one_or_as_many_as_it_was_told(
+    shares, expected, board, monkeypatch
+):
+    monkeypatch.setattr("nnrs.experiments.processes.Worker", Unsent)
+    names = [cell.name for cell in board.plan.cells]
+    board.plan = replace(board.plan, cells=tuple(map(as_transformer, board.plan.cells)))
+    workers, begun = Workers(board.grid, torch.device("cuda"), 3, 1, shares=shares), []
+    while board.left:  # in rounds: all that can be begun, then the end of all that was
+        while workers.have_time and (cell := next(filter(workers.takes, board.free()), None)):
+            board.taken.add(cell.name)
+            workers.give([cell], board.plan.request)
+        begun.append([names.index(name) for name in workers.cells])
+        for worker in workers._all:
+            for name in worker.cells:
+                board.hear(News(name=name, how="done"))
+            worker.cells = {}
+    assert begun == expected
+
+
+def test_what_makes_no_fleet_is_not_trained_beside_one(board):
+    lstm, other, *_ = board.plan.cells
+    workers = Workers(board.grid, torch.device("cuda"), 3, 1, shares=True)
+    workers._all = [Busy([other.name], alone=False)]
+    assert workers.have_time
+    assert workers.takes(as_transformer(lstm))
+    assert not workers.takes(lstm)
 
 
 @pytest.mark.parametrize("last", ["trained", "diverged", "error", "stopped"])
 def test_a_worker_that_trained_a_fleet_gives_its_memory_back(board, last):
     first, second, *_ = (cell.name for cell in board.plan.cells)
-    workers, worker = Workers(board.grid, torch.device("cuda"), 1, 1), Busy([first, second], trains=True)
+    workers, worker = Workers(board.grid, torch.device("cuda"), 1, 1), Busy([first, second], alone=True)
     workers._all = [worker]
     for name, how in ((first, "trained"), (second, last)):
         assert not worker.ended

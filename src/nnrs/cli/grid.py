@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 JobsOption = Annotated[
     int | None,
     typer.Option(
-        help="Runs at a time. [default: one for each core; a GPU trains a fleet, then measures 4 at a time]",
+        help="Runs at a time. [default: one for each core; a GPU trains a fleet, or one run that makes none, and "
+        "measures 4 at a time]",
     ),
 ]
 FleetOption = Annotated[

@@ -99,7 +99,8 @@ def run_grid(
     """Carry out what is missing of a plan, in worker processes; `watch` hears of the progress about once a second.
 
     `jobs` of them; on a GPU one trains as much side by side as it can (or `fleet` runs), and so many measure what is
-    trained. Small fleets mean that the first runs are measured and safe early.
+    trained, or train what makes no fleet where `jobs` says how many the memory holds (else one). Small fleets mean
+    that the first runs are measured and safe early.
     A cell that fails is recorded and the others go on; the next call tries it again. Ends when every cell is done or
     has failed here, also those that another process is at.
     """
@@ -109,10 +110,10 @@ def run_grid(
     if board.left:
         cores = len(os.sched_getaffinity(0))
         most = min(cores, MEASURED_TOGETHER) if chosen.type == "cuda" else cores
-        jobs = min(jobs or most, len(plan.cells))
+        shares, jobs = jobs is not None, min(jobs or most, len(plan.cells))
         # Of all cells, not of those that are left: a run begun after a restart has as many as one begun before.
         threads = torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else max(1, cores // jobs)
-        with Workers(grid, chosen, jobs, threads) as workers:
+        with Workers(grid, chosen, jobs, threads, shares=shares) as workers:
             share_out(board, workers, watch, should_stop, fleet or MOST_TOGETHER)
     if not board.left:
         ensure_explorer(grid, plan)

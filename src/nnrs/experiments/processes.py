@@ -36,7 +36,7 @@ class Worker:
     def __init__(self, command: Sequence[str], heard: "Heard") -> None:
         self.cells: dict[str, Cell] = {}
         self.measuring = False
-        self.trains = False  # it was given what is not trained yet
+        self.alone = False  # it was given what has the GPU to itself
         self.fleet = False  # it was given several at once
         self._process = subprocess.Popen(
             command,
@@ -53,10 +53,10 @@ class Worker:
         for thread in self._threads:
             thread.start()
 
-    def give(self, cells: Sequence[Cell], request: Request, *, trains: bool) -> None:
+    def give(self, cells: Sequence[Cell], request: Request, *, alone: bool) -> None:
         """Have it work on cells."""
         self.cells, self.measuring = {cell.name: cell for cell in cells}, False
-        self.trains, self.fleet = trains, len(cells) > 1
+        self.alone, self.fleet = alone, len(cells) > 1
         self._send({"cells": [cell.as_dict() for cell in cells], "request": asdict(request)})
 
     def stop(self) -> None:
@@ -109,11 +109,14 @@ Heard = queue.SimpleQueue[tuple[Worker, News | None]]  # None: it died
 class Workers:
     """As many processes as there is work for. Use as a context: they end with it."""
 
-    def __init__(self, grid: GridDirectory, device: torch.device, jobs: int, threads: int) -> None:
+    def __init__(
+        self, grid: GridDirectory, device: torch.device, jobs: int, threads: int, *, shares: bool = False
+    ) -> None:
         module = ["-P", "-m", "nnrs.experiments.worker"]
         self._command = [sys.executable, *module, str(grid.path), str(device), str(threads)]
         self._heard: Heard = queue.SimpleQueue()
         self._grid, self._device, self._jobs, self._all = grid, device, jobs, list[Worker]()
+        self._shares = shares  # on a GPU, whether runs that make no fleet train beside each other
 
     def __enter__(self) -> "Workers":
         return self
@@ -129,14 +132,14 @@ class Workers:
 
     @property
     def have_time(self) -> bool:
-        """Whether one of them is idle, or would be if it were started; on a GPU none is beside one that trains."""
-        if self._device.type == "cuda" and any(worker.trains for worker in self._busy):
+        """Whether one of them is idle, or would be if started; none is beside one that has the GPU to itself."""
+        if any(worker.alone for worker in self._busy):
             return False
         return len(self._all) < self._jobs or len(self._busy) < len(self._all)
 
     def takes(self, cell: Cell) -> bool:
-        """On a GPU, one worker trains and has its memory to itself, or several measure what is trained."""
-        return self._device.type != "cuda" or not self._busy or self._is_trained(cell)
+        """Whether it can be begun beside what they are at."""
+        return not self._busy or not self._needs_all(cell)
 
     def kind(self, cell: Cell) -> Hashable | None:
         """What cells have in common that train as a fleet; None where each is trained or measured alone."""
@@ -151,7 +154,7 @@ class Workers:
         if free is None:
             free = Worker(self._command, self._heard)
             self._all.append(free)
-        free.give(cells, request, trains=not all(map(self._is_trained, cells)))
+        free.give(cells, request, alone=any(map(self._needs_all, cells)))
 
     def hear(self, seconds: float) -> list[News]:
         """The next news; of a worker that died, that its cells are lost; none where all is quiet for so long."""
@@ -182,6 +185,11 @@ class Workers:
     @property
     def _busy(self) -> list[Worker]:
         return [worker for worker in self._all if worker.cells]
+
+    def _needs_all(self, cell: Cell) -> bool:
+        """Whether it is to train on a GPU and has its memory to itself: in a fleet, or where none is shared."""
+        shared = self._shares and not can_batch(cell.config, self._device)
+        return self._device.type == "cuda" and not shared and not self._is_trained(cell)
 
     def _is_trained(self, cell: Cell) -> bool:
         directory = RunDirectory(self._grid.run_path(cell.name))
