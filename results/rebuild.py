@@ -45,6 +45,7 @@ STUDIES = (
     "ptb-large-weights",
     "ptb-rates",
     "ptb-table2-20",
+    "ptb-targets",
     "ptb-weights",
     "synthetic",
     "synthetic-best",
@@ -57,6 +58,7 @@ STUDIES = (
     "synthetic-scarce",
     "synthetic-targets",
     "synthetic-temperature",
+    "wikitext-2-best",
     "wikitext-2-contrasts",
     "wikitext-2-large",
 )
@@ -65,6 +67,7 @@ SEARCHES = {
     "ptb-best": ("ptb-best", "ptb-weights"),
     "ptb-weights": ("ptb-weights",),
     "synthetic-best": ("synthetic-best",),
+    "wikitext-2-best": ("wikitext-2-best",),
 }
 REGULARISATION = ("dropout", "weight_dropout")
 # Studies of the same methods under several degrees of it, and the text that they are judged on.
@@ -77,7 +80,17 @@ TUNED = (
     ("nnrs", "unigram"),
     ("nnrs, targets", "mle"),
 )
-NAMED_OF_ARMS = {"ptb-best-seeds": TUNED, "synthetic-best-seeds": TUNED}
+NAMED_OF_ARMS = {
+    "ptb-best-seeds": TUNED,
+    "ptb-targets": (
+        ("unigram, targets", "nnrs, targets"),
+        ("shuffled, targets", "nnrs, targets"),
+        ("unigram, targets", "mle"),
+        ("shuffled, targets", "mle"),
+    ),
+    "synthetic-best-seeds": TUNED,
+}
+BESIDE = {"ptb-targets": "ptb-best-seeds"}  # the study, of the same seeds, that has the other arms
 # Of GAINS: the two degrees between which the gain of each of the methods was named to differ.
 NAMED_OF_DEGREES = {
     "synthetic-regularised": (
@@ -186,7 +199,8 @@ def gains_markdown(results: Sequence[Result], split: str) -> str:
 def contrasts(study: str, results: Sequence[Result]) -> list[Contrast]:
     """The paired differences in test perplexity that were named in advance: of arms, of degrees, or of methods."""
     if study in NAMED_OF_ARMS:
-        return contrasts_of_arms(results, NAMED_OF_ARMS[study])
+        others = records(BESIDE[study]) if study in BESIDE else []
+        return contrasts_of_arms([*others, *results], NAMED_OF_ARMS[study])
     if study in NAMED_OF_DEGREES:
         return contrasts_of_degrees(results, *NAMED_OF_DEGREES[study])
     return findings(results).contrasts
