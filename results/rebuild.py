@@ -59,6 +59,7 @@ STUDIES = (
     "synthetic-targets",
     "synthetic-temperature",
     "wikitext-2-best",
+    "wikitext-2-best-seeds",
     "wikitext-2-contrasts",
     "wikitext-2-large",
 )
@@ -89,6 +90,7 @@ NAMED_OF_ARMS = {
         ("shuffled, targets", "mle"),
     ),
     "synthetic-best-seeds": TUNED,
+    "wikitext-2-best-seeds": TUNED,
 }
 BESIDE = {"ptb-targets": "ptb-best-seeds"}  # the study, of the same seeds, that has the other arms
 # Of GAINS: the two degrees between which the gain of each of the methods was named to differ.
