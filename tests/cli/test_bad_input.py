@@ -137,6 +137,22 @@ BAD_WORDS = {
         "nnrs train: --units must be a whole number, got '10.5'. See ",
     ),
     "no number": ("train --out x --clip hard", "nnrs train: --clip must be a number, got 'hard'. See "),
+    "no integer of several": (
+        "train --units 3 --out x --units=four",
+        "nnrs train: --units must be a whole number, got 'four'. See ",
+    ),
+    "no integer before --": (  # behind which nothing is an option
+        "train --out x --units four -- --units 3",
+        "nnrs train: --units must be a whole number, got 'four'. See ",
+    ),
+    "option for an integer": (
+        "train --out x --units --units 3",
+        "nnrs train: --units must be a whole number, got '--units'. See ",
+    ),
+    "no integer behind its option as a value": (
+        "train --units four --out --units 3",
+        "nnrs train: --units must be a whole number, got 'four'. See ",
+    ),
     "argument too many": ("train --out x y", "nnrs train: got unexpected extra argument", "(y)."),
     "command": ("trian --out x", "nnrs: no such command 'trian'. Did you mean 'train'? See nnrs --help."),
     "command like no other": ("plot x", "nnrs: no such command 'plot'. See nnrs --help."),

@@ -1,7 +1,6 @@
 """What the parser refuses (an option it does not know, a number that is none), in one line."""
 
 from collections.abc import Collection, Sequence
-from itertools import pairwise
 from typing import Any, cast
 
 import typer
@@ -35,8 +34,7 @@ def _told(error: Any, words: Sequence[str], commands: Collection[str]) -> str:
     message = str(error.format_message())
     expected = next((number for said, number in NUMBERS.items() if said in message), None)
     if expected and isinstance(error, typer.BadParameter) and error.param:
-        option = error.param.opts[0]
-        return f"{option} must be {expected}, got '{_given(option, words)}'"
+        return f"{error.param.opts[0]} must be {expected}, got '{_given(error, words)}'"
     is_missing = hasattr(error, "param_type")
     return f"{message.rstrip('.')}: {error.param.help}" if is_missing and error.param else message
 
@@ -47,11 +45,7 @@ def _options(context: typer.Context) -> list[str]:
     return [name.removeprefix("--") for name in names if name.startswith("--")]
 
 
-def _given(option: str, words: Sequence[str]) -> str:
-    """What an option was given last, which is what counts.
-
-    >>> _given("--k", ["train", "--k", "3", "--k=five"])
-    'five'
-    """
-    split = [(*word.partition("="), after) for word, after in pairwise([*words, ""])]
-    return [value if sign else after for name, sign, value, after in split if name == option][-1]
+def _given(error: Any, words: Sequence[str]) -> str:
+    """The value that was refused, as the parser takes it from the words of a command: its error may not say it."""
+    given, _, _ = error.ctx.command.make_parser(error.ctx).parse_args(list(words[1:]))
+    return str(given[error.param.name])
