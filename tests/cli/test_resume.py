@@ -60,7 +60,8 @@ def wait_for_epochs(process, run, count):
 
 @pytest.fixture(scope="module")
 def long_options(long_text, tiny):
-    return [*tiny, "--data", str(long_text), "--epochs", "3", "--learning-rate", "5"]
+    """Of a run that takes seconds after its first epoch, so that its stop may be late."""
+    return [*tiny, "--data", str(long_text), "--epochs", "12", "--learning-rate", "5"]
 
 
 @pytest.fixture(scope="module")
@@ -78,23 +79,24 @@ def test_an_interrupted_run_saves_in_mid_epoch_and_resumes_bitwise(
     out = tmp_path / "run"
     settings = long_options
     # Ctrl-C, then what a batch system sends; 128 and the number of the signal
-    for epoch, number, code in ((1, signal.SIGINT, 130), (2, signal.SIGTERM, 143)):
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        epochs = lines(out) + 1
         process = begin("train", *settings, "--out", out)
-        wait_for_epochs(process, out, epoch)
+        wait_for_epochs(process, out, epochs)
         os.killpg(process.pid, number)  # as a terminal does
         done = process.wait()
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert done.stderr.splitlines()[-1].endswith(f"Continue with: nnrs train --out {out} --resume")
         assert "Traceback" not in done.stderr
         tensors, state = RunDirectory(out).checkpoint()
-        assert state["epoch"] == epoch
+        assert state["epoch"] == lines(out) >= epochs
         assert 0 < state["window"] < 203  # 1,800 training lines of 9 tokens / (8 rows x 10) = 202.5
         assert "carry.0" in tensors
         settings = ["--resume"]
 
     done = nnrs("train", "--out", out, "--resume")
     assert done.returncode == 0, done.stderr
-    assert f"continuing in epoch 2, window {state['window']}" in done.stderr
+    assert f"continuing in epoch {state['epoch']}, window {state['window']}" in done.stderr
     assert last_outcome(out) == last_outcome(unbroken)
 
 
@@ -173,7 +175,8 @@ def test_seeds_killed_again_and_again_end_bitwise_as_single_runs(
 def test_an_interruption_of_seeds_says_what_became_of_them_and_how_to_go_on(begin, long_options, tmp_path):
     out = tmp_path / "runs"
 
-    def interrupted(settings, epochs):
+    def interrupted(settings):
+        epochs = lines(out / "seed-4") + 1
         process = begin("train", *settings, "--out", out)
         wait_for_epochs(process, out / "seed-4", epochs)
         os.killpg(process.pid, signal.SIGINT)
@@ -184,7 +187,7 @@ def test_an_interruption_of_seeds_says_what_became_of_them_and_how_to_go_on(begi
         )
         return done.stderr
 
-    interrupted([*long_options, "--seeds", "4,2"], epochs=1)
+    interrupted([*long_options, "--seeds", "4,2"])
     _, state = RunDirectory(out / "seed-4").checkpoint()
     assert 0 < state["window"] < 203
     assert sorted(path.name for path in (out / "seed-2").iterdir()) == [
@@ -195,8 +198,8 @@ def test_an_interruption_of_seeds_says_what_became_of_them_and_how_to_go_on(begi
     config = json.loads((out / "seed-2" / "config.json").read_text())
     config["optimizer"]["learning_rate"] = 1e30
     (out / "seed-2" / "config.json").write_text(json.dumps(config))
-    told = interrupted(["--resume"], epochs=2)  # seed-2 comes first now, and diverges
-    assert f"\nseed-4: continuing in epoch 1, window {state['window']}\n" in told
+    told = interrupted(["--resume"])  # seed-2 comes first now, and diverges
+    assert f"\nseed-4: continuing in epoch {state['epoch']}, window {state['window']}\n" in told
     assert "seed-2: continuing" not in told
     assert re.search(r"^seed-2: the .* is no longer finite in epoch 0", told.splitlines()[-2])
 
@@ -213,7 +216,8 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
     done = process.wait()
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     error = done.stderr.splitlines()[-1]
-    assert error.startswith(f"error: cannot write {out}/best-")
+    # Whichever is the next to be written.
+    assert re.match(f"error: cannot write {re.escape(str(out))}/(best|checkpoint)-", error)
     assert "File too large" in error
     assert "Traceback" not in done.stderr
 

@@ -26,8 +26,10 @@ from nnrs.experiments.config import RunConfig
 from nnrs.run_directory import RunDirectory
 from nnrs.training.group import ALONE, Group
 
-# Relative. At a learning rate of 5 one process would not come as close to itself after a change of 1e-7.
-CLOSE = 1e-5
+# Relative. At a learning rate of 1 one process does not come as close to itself after a change of 1e-7.
+CLOSE, LEARNING_RATE = 1e-5, 0.3
+# Epochs of a run that is stopped after one of them: seconds are left, so that whoever stops it may be late.
+LATE = 6
 
 # As on a busy machine: torchrun looks ten times a second for a process that ended, and must not silence the others.
 SLOW_TO_SPEAK = """
@@ -84,12 +86,22 @@ def processes_of(launcher):
     return {re.search(r"\0RANK=(\d+)\0", text)[1]: pid for pid, text in environments.items()}
 
 
-def wait_for_epochs(launcher, run, count):
+def wait_for(launcher, condition):
     deadline = time.monotonic() + 200
-    while len(RunDirectory(run).records("metrics")) < count:
+    while not condition():
         assert launcher.poll() is None, launcher.communicate()
-        assert time.monotonic() < deadline, "no epoch was recorded"
+        assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+def epochs_of(run):
+    return len(RunDirectory(run).records("metrics"))
+
+
+def wait_for_one_more_epoch(launcher, run):
+    """Until more epochs are recorded than a process had recorded before, however long ago it ended."""
+    before = epochs_of(run)
+    wait_for(launcher, lambda: epochs_of(run) > before)
 
 
 def ours(stderr):
@@ -110,11 +122,11 @@ def test_a_run_of_two_processes_outlives_a_kill_and_a_ctrl_c_and_ends_as_that_of
     torchrun, nnrs, long_text, tiny, tmp_path
 ):
     out, whole = tmp_path / "run", tmp_path / "whole"
-    settings = f"--data {long_text} --epochs 3 --learning-rate 1 --prediction-rate 0.1:0.5"
+    settings = f"--data {long_text} --epochs {LATE} --learning-rate {LEARNING_RATE} --prediction-rate 0.1:0.5"
     options = [*tiny, *settings.split()]
 
     launcher = torchrun("train", *options, "--out", out)
-    wait_for_epochs(launcher, out, 1)
+    wait_for_one_more_epoch(launcher, out)
     os.kill(processes_of(launcher)["1"], signal.SIGKILL)
     stdout, stderr = launcher.communicate(timeout=100)
     assert (launcher.returncode, stdout) == (1, "")
@@ -122,12 +134,12 @@ def test_a_run_of_two_processes_outlives_a_kill_and_a_ctrl_c_and_ends_as_that_of
     assert error.startswith("error: another process of this run has ended, and so does this one.")
 
     launcher = torchrun("train", "--out", out, "--resume")
-    wait_for_epochs(launcher, out, 2)
+    wait_for_one_more_epoch(launcher, out)
     os.killpg(launcher.pid, signal.SIGINT)  # as a terminal does; torchrun passes it on
     stdout, stderr = launcher.communicate(timeout=100)
     tensors, state = RunDirectory(out).checkpoint()
-    where = f"in epoch 2 after window {state['window']}"
-    assert (state["epoch"], len(tensors["carry.0"])) == (2, 8)
+    where = f"in epoch {state['epoch']} after window {state['window']}"
+    assert (state["epoch"], len(tensors["carry.0"])) == (epochs_of(out), 8)
     assert 0 < state["window"] < 203
     assert [line for line in ours(stderr) if line.startswith("stop")] == [
         "stopping after this window",
@@ -149,12 +161,14 @@ def test_a_run_of_two_processes_outlives_a_kill_and_a_ctrl_c_and_ends_as_that_of
 def test_a_run_that_torchrun_starts_anew_goes_on_and_ends_as_an_unbroken_one(
     torchrun, nnrs, long_text, tiny, tmp_path
 ):
-    options = [*tiny, "--data", long_text, "--epochs", 3, "--learning-rate", 1, "--json"]
+    options = [*tiny, "--data", long_text, "--epochs", LATE, "--learning-rate", LEARNING_RATE, "--json"]
     out, whole = tmp_path / "run", tmp_path / "whole"
     launcher = torchrun("train", *options, "--out", out, restarts=2)
-    for epochs in (1, 2):
-        wait_for_epochs(launcher, out, epochs)
-        os.kill(processes_of(launcher)["1"], signal.SIGKILL)
+    for _ in range(2):
+        wait_for_one_more_epoch(launcher, out)
+        processes = processes_of(launcher)
+        os.kill(processes["1"], signal.SIGKILL)
+        wait_for(launcher, lambda first=processes["0"]: not Path(f"/proc/{first}").exists())
     stdout, stderr = launcher.communicate(timeout=200)
     assert launcher.returncode == 0, stderr
     done = nnrs("train", *options, "--out", whole)
