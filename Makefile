@@ -35,7 +35,7 @@ docs: $(VENV)/.installed
 
 # Tables, pages and pictures of what was run, from the records alone.
 results: $(VENV)/.installed
-	$(BIN)/python results/rebuild.py
+	$(BIN)/python -m results.rebuild
 
 bench: $(VENV)/.installed
 	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'

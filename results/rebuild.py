@@ -2,30 +2,31 @@
 
 A study is NAME.jsonl.xz, as `nnrs results --format jsonl` wrote it. It becomes NAME.csv and the tables that stand in
 docs/studies/ between `<!-- NAME -->`, `<!-- NAME contrasts -->`, `<!-- NAME best -->` or `<!-- NAME gains -->` and
-`<!-- end -->`; those in PAGES get NAME.html.
+`<!-- end -->`; those in PAGES get NAME.html. docs/results.md has `<!-- overview -->`, the README its picture.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import fmean, stdev
 
-from nnrs.experiments.findings import PERPLEXITY, findings, shown_difference, shown_interval, shown_p
-from nnrs.experiments.groups import Group, grouped, names_of
+from results.overview import overview_markdown, write_overview
+from results.studies import RESULTS, arms, contrasts, degrees, gains, records
+
+from nnrs.experiments.findings import shown_difference, shown_interval, shown_p
+from nnrs.experiments.groups import grouped, names_of
 from nnrs.experiments.markdown import as_markdown
 from nnrs.experiments.replication import Printed, table1, table1_lines
-from nnrs.experiments.store import Result, collect
+from nnrs.experiments.store import Result
 from nnrs.experiments.table import lines_csv, results_csv
 from nnrs.experiments.text_tables import text_lines, text_table
 from nnrs.files import write_text
-from nnrs.metrics.contrasts import Contrast, contrast, corrected
+from nnrs.metrics.contrasts import Contrast
 from nnrs.report.page import write_report
 from nnrs.report.picture import write_picture
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results"
-DOCUMENTS = sorted((ROOT / "docs" / "studies").glob("*.md"))
+DOCS = RESULTS.parent / "docs"
+DOCUMENTS = [DOCS / "results.md", *sorted((DOCS / "studies").glob("*.md"))]
 PAGES = {
     "ptb-contrasts": "The contrasts named in advance, PTB, nine seeds",
     "ptb-table1": "Table 1 on PTB: perplexity by configuration and schedule",
@@ -70,43 +71,10 @@ SEARCHES = {
     "synthetic-best": ("synthetic-best",),
     "wikitext-2-best": ("wikitext-2-best",),
 }
-REGULARISATION = ("dropout", "weight_dropout")
-# Studies of the same methods under several degrees of it, and the text that they are judged on.
+# Studies of the same methods under several degrees of regularisation, and the text that they are judged on.
 GAINS = {"ptb-weights": "valid", "synthetic-regularised": "test"}
-# The contrasts named before a study of arms that were tuned one by one, and so may differ in more than their method.
-TUNED = (
-    ("ss", "mle"),
-    ("nnrs", "mle"),
-    ("ss-nnrs", "ss"),
-    ("nnrs", "unigram"),
-    ("nnrs, targets", "mle"),
-)
-NAMED_OF_ARMS = {
-    "ptb-best-seeds": TUNED,
-    "ptb-targets": (
-        ("unigram, targets", "nnrs, targets"),
-        ("shuffled, targets", "nnrs, targets"),
-        ("unigram, targets", "mle"),
-        ("shuffled, targets", "mle"),
-    ),
-    "synthetic-best-seeds": TUNED,
-    "wikitext-2-best-seeds": TUNED,
-}
-BESIDE = {"ptb-targets": "ptb-best-seeds"}  # the study, of the same seeds, that has the other arms
-# Of GAINS: the two degrees between which the gain of each of the methods was named to differ.
-NAMED_OF_DEGREES = {
-    "synthetic-regularised": (
-        ("dropout 0.1", "dropout 0.4 · weight_dropout 0.4"),
-        ("ss", "nnrs", "ss-nnrs"),
-    ),
-}
 TEXT_TABLES = ("table2", "table3")  # of the same runs
-PICTURED = "ptb-contrasts"  # the study that the README shows
-
-
-def records(study: str) -> list[Result]:
-    """All runs of a study."""
-    return collect(RESULTS / f"{study}.jsonl.xz")
+PICTURED = "ptb-contrasts"  # the study that has a picture of its own
 
 
 def table_csv(results: Sequence[Result]) -> str:
@@ -119,68 +87,6 @@ def table_markdown(results: Sequence[Result]) -> str:
     """The same as the documents show it."""
     printed = table1(results) or [table for name in TEXT_TABLES for table in text_table(name, results)]
     return "\n".join(map(_pipes, printed)) if printed else as_markdown(results)
-
-
-def arms(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """The settings of each arm: of a method that replaces inputs, or of one that replaces targets."""
-    found: dict[str, list[Group]] = {}
-    for group in groups:
-        replaced = group.results[0].record["config"]["policy"]["replace"]
-        arm = group.method if replaced == "inputs" else f"{group.method}, {replaced}"
-        found.setdefault(arm, []).append(group)
-    return found
-
-
-def contrasts_of_arms(results: Sequence[Result], pairs: Sequence[tuple[str, str]]) -> list[Contrast]:
-    """The pairs of arms as one family, whatever else the two differ in; each arm must have one setting."""
-    nats = {arm: group.nats("test") for arm, (group,) in arms(grouped(results)).items()}
-    return corrected(
-        [contrast(ours, theirs, PERPLEXITY, (nats[ours], nats[theirs])) for ours, theirs in pairs]
-    )
-
-
-def degrees(results: Sequence[Result]) -> dict[str, dict[str, Group]]:
-    """The groups by their regularisation, and by what they are called beside that."""
-    found: dict[str, list[Group]] = {}
-    for group in grouped(results):
-        given = [f"{name} {group.labels[name]}" for name in REGULARISATION if name in group.labels]
-        found.setdefault(" · ".join(given), []).append(group)
-    return {degree: dict(zip(names_of(groups), groups, strict=True)) for degree, groups in found.items()}
-
-
-def gains(groups: Mapping[str, Group], split: str) -> dict[str, Contrast]:
-    """What each setting of one degree has beside its teacher forcing."""
-    forced = groups["mle"].nats(split)
-    return {
-        name: contrast(name, "mle", PERPLEXITY, (group.nats(split), forced))
-        for name, group in groups.items()
-        if name != "mle"
-    }
-
-
-def gain_by_seed(groups: Mapping[str, Group], method: str) -> dict[int, float]:
-    """The same of a method on the test text; it must have one setting."""
-    (found,) = [item for name, item in gains(groups, "test").items() if groups[name].method == method]
-    return dict(zip(found.seeds, found.differences, strict=True))
-
-
-def contrasts_of_degrees(
-    results: Sequence[Result], ends: tuple[str, str], methods: Sequence[str]
-) -> list[Contrast]:
-    """What the methods have beside teacher forcing at one degree against another, on test, as one family."""
-    found = degrees(results)
-    one, other = (found[degree] for degree in ends)
-    return corrected(
-        [
-            contrast(
-                f"gain of {method}: {ends[0]}",
-                ends[1],
-                PERPLEXITY,
-                (gain_by_seed(one, method), gain_by_seed(other, method)),
-            )
-            for method in methods
-        ]
-    )
 
 
 def gains_markdown(results: Sequence[Result], split: str) -> str:
@@ -196,16 +102,6 @@ def gains_markdown(results: Sequence[Result], split: str) -> str:
         forced = f"{groups['mle'].perplexity(split).mean:.2f}"
         rows.append([degree, forced, *map(_with_interval, beside.values())])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
-
-
-def contrasts(study: str, results: Sequence[Result]) -> list[Contrast]:
-    """The paired differences in test perplexity that were named in advance: of arms, of degrees, or of methods."""
-    if study in NAMED_OF_ARMS:
-        others = records(BESIDE[study]) if study in BESIDE else []
-        return contrasts_of_arms([*others, *results], NAMED_OF_ARMS[study])
-    if study in NAMED_OF_DEGREES:
-        return contrasts_of_degrees(results, *NAMED_OF_DEGREES[study])
-    return findings(results).contrasts
 
 
 def contrasts_markdown(found: Sequence[Contrast]) -> str:
@@ -256,7 +152,7 @@ def baselines_markdown() -> str:
 
 def tables() -> dict[str, str]:
     """Every table of the documents, by the mark before it."""
-    made = {"baselines": baselines_markdown()}
+    made = {"baselines": baselines_markdown(), "overview": overview_markdown()}
     for study in STUDIES:
         results = records(study)
         made[study] = table_markdown(results)
@@ -285,7 +181,8 @@ def main() -> None:
         page = RESULTS / f"{study}.html"
         write_report([RESULTS / f"{study}.jsonl.xz"], page, title=title)
         print(page)
-    write_picture(records(PICTURED), ROOT / "docs" / "images" / f"{PICTURED}.svg")
+    write_picture(records(PICTURED), DOCS / "images" / f"{PICTURED}.svg")
+    write_overview(DOCS / "images" / "overview.svg")
 
 
 def _pipes(table: Printed) -> str:

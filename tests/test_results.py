@@ -1,13 +1,12 @@
-"""What stands in results/ and docs/studies/ is what `make results` makes of the records, and all of it is small."""
+"""What stands in results/ and of its tables in docs/ is what `make results` makes of the records, and is small."""
 
-import importlib.util
 import json
 import re
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from results import rebuild, studies
 from tests.report.factory import make_result
 
 from nnrs.experiments.plan import read_plan
@@ -15,28 +14,18 @@ from nnrs.experiments.store import Result
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-DOCUMENTS = sorted((ROOT / "docs" / "studies").glob("*.md"))
+DOCUMENTS = [ROOT / "docs" / "results.md", *sorted((ROOT / "docs" / "studies").glob("*.md"))]
 STUDIES = sorted(path.name.removesuffix(".jsonl.xz") for path in RESULTS.glob("*.jsonl.xz"))
 WITHOUT_TABLE = {"multi30k-dropout", "ptb-table2-20"}  # the text tells what is in them
 
 
 @pytest.fixture(scope="module")
-def rebuild() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("rebuild", RESULTS / "rebuild.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def tables(rebuild) -> dict[str, str]:
+def tables() -> dict[str, str]:
     return rebuild.tables()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
-def test_the_tables_in_a_document_are_those_of_the_records(rebuild, tables, document):
+def test_the_tables_in_a_document_are_those_of_the_records(tables, document):
     written = document.read_text(encoding="utf-8")
     marks = re.findall(r"<!-- ([^>]+) -->", written)
     named = [mark for mark in marks if mark != "end"]
@@ -47,7 +36,7 @@ def test_the_tables_in_a_document_are_those_of_the_records(rebuild, tables, docu
     assert rebuild.filled(emptied, tables) == written
 
 
-def test_each_study_has_its_table_in_one_document(rebuild):
+def test_each_study_has_its_table_in_one_document():
     marks = [
         mark
         for path in DOCUMENTS
@@ -55,11 +44,11 @@ def test_each_study_has_its_table_in_one_document(rebuild):
     ]
     assert len(set(marks)) - 1 == len([mark for mark in marks if mark != "end"])
     shown = {re.sub(" (best|gains)$", "", mark) for mark in marks}
-    assert {"baselines", *STUDIES} - shown == WITHOUT_TABLE
+    assert {"baselines", "overview", *STUDIES} - shown == WITHOUT_TABLE
     assert DOCUMENTS == rebuild.DOCUMENTS
 
 
-def test_a_table_is_made_again_between_its_marks_and_nothing_else_is_touched(rebuild, tables):
+def test_a_table_is_made_again_between_its_marks_and_nothing_else_is_touched(tables):
     document = "before\n\n<!-- baselines -->\nold | 1\n<!-- end -->\n\nbetween\n<!-- end -->\nafter\n"
     filled = rebuild.filled(document, tables)
     assert filled.startswith("before\n\n<!-- baselines -->\n\n| run | valid")
@@ -68,7 +57,7 @@ def test_a_table_is_made_again_between_its_marks_and_nothing_else_is_touched(reb
     assert rebuild.filled(filled, tables) == filled
 
 
-def test_of_a_search_the_lowest_mean_on_validation_is_shown_for_each_arm_whatever_the_test_text_says(rebuild):
+def test_of_a_search_the_lowest_mean_on_validation_is_shown_for_each_arm_whatever_the_test_text_says():
     def runs(rate, replaced, *perplexities):
         for seed, perplexity in enumerate(perplexities):
             record = make_result("nnrs", "toy", {"method": "nnrs", "neighbor_rate": str(rate)}, rate, seed, 2)
@@ -87,7 +76,7 @@ def test_of_a_search_the_lowest_mean_on_validation_is_shown_for_each_arm_whateve
     assert alone == "| nnrs | 1 | nnrs | 8.50 |  |  |"
 
 
-def test_arms_that_differ_in_dropout_and_in_what_is_replaced_are_contrasted_by_seed_as_one_family(rebuild):
+def test_arms_that_differ_in_dropout_and_in_what_is_replaced_are_contrasted_by_seed_as_one_family():
     def runs(group, method, dropout, replaced, *nats):
         for seed, value in enumerate(nats):
             record = make_result(method, "toy", {"method": method}, group, seed, 2)
@@ -101,17 +90,17 @@ def test_arms_that_differ_in_dropout_and_in_what_is_replaced_are_contrasted_by_s
     ]
     found += runs(3, "nnrs", 0.4, "targets", 3.00, 3.10)  # seed 2 is not there yet
     pairs = [("nnrs", "mle"), ("nnrs, targets", "nnrs")]
-    lines = rebuild.contrasts_markdown(rebuild.contrasts_of_arms(found, pairs)).splitlines()[2:]
+    lines = rebuild.contrasts_markdown(studies.contrasts_of_arms(found, pairs)).splitlines()[2:]
     # exp(∓0.02) are 0.98020 and 1.02020; p is 2/2³ and 2/2², and after Holm over two 2 · 1/4 and 1 · 1/2.
     assert lines == [
         "| nnrs - mle | -1.98 % | -1.98 % to -1.98 % | 3 | 0.25 | 0.5 |",
         "| nnrs, targets - nnrs | +2.02 % | +2.02 % to +2.02 % | 2 | 0.5 | 0.5 |",
     ]
     with pytest.raises(ValueError, match="too many values"):  # of two settings none stands for the arm
-        rebuild.contrasts_of_arms([*found, *runs(4, "mle", 0.4, "inputs", 3.0)], pairs)
+        studies.contrasts_of_arms([*found, *runs(4, "mle", 0.4, "inputs", 3.0)], pairs)
 
 
-def test_gains_are_those_beside_teacher_forcing_that_is_regularised_as_much(rebuild):
+def test_gains_are_those_beside_teacher_forcing_that_is_regularised_as_much():
     def runs(group, method, settings, *nats):
         for seed, value in enumerate(nats):
             record = make_result(method, "toy", {"method": method, **settings}, group, seed, 2)
@@ -129,7 +118,7 @@ def test_gains_are_those_beside_teacher_forcing_that_is_regularised_as_much(rebu
     # On test -0.04, -0.03, -0.05 and -0.01 thrice: beside each other -0.03, -0.02, -0.04, in the mean exp(-0.03) - 1;
     # 4.303 · 0.01/√3 = 0.02484 either way; p is 2/2³.
     ends = "dropout 0.1", "dropout 0.4 · weight_dropout 0.4"
-    lines = rebuild.contrasts_markdown(rebuild.contrasts_of_degrees(found, ends, ["ss"])).splitlines()[2:]
+    lines = rebuild.contrasts_markdown(studies.contrasts_of_degrees(found, ends, ["ss"])).splitlines()[2:]
     assert lines == [
         "| gain of ss: dropout 0.1 - dropout 0.4 · weight_dropout 0.4 "
         "| -2.96 % | -5.34 % to -0.51 % | 3 | 0.25 | 0.25 |"
@@ -140,22 +129,22 @@ def test_gains_are_those_beside_teacher_forcing_that_is_regularised_as_much(rebu
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_a_study_has_the_csv_that_its_records_make(rebuild, study):
+def test_a_study_has_the_csv_that_its_records_make(study):
     written = (RESULTS / f"{study}.csv").read_text(encoding="utf-8")
-    assert written == rebuild.table_csv(rebuild.records(study))
+    assert written == rebuild.table_csv(studies.records(study))
 
 
-def test_the_pages_are_those_that_are_named_and_show_every_group_of_runs(rebuild):
+def test_the_pages_are_those_that_are_named_and_show_every_group_of_runs():
     pages = {path.stem: path.read_text(encoding="utf-8") for path in RESULTS.glob("*.html")}
     assert pages.keys() == rebuild.PAGES.keys()
     for study, page in pages.items():
         assert f"<h1>{rebuild.PAGES[study]}</h1>" in page
         data = re.search(r'<script id="data"[^>]*>(.*?)</script>', page, flags=re.DOTALL)
         shown = [len(group["seeds"]) for group in json.loads(data[1])["groups"]]
-        assert shown == list(Counter(result.group for result in rebuild.records(study)).values())
+        assert shown == list(Counter(result.group for result in studies.records(study)).values())
 
 
-def test_the_csv_of_table_1_begins_with_the_columns_of_the_paper(rebuild):
+def test_the_csv_of_table_1_begins_with_the_columns_of_the_paper():
     header = (RESULTS / "ptb-table1.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
     assert ",".join(header).startswith(
         "configuration,eps_start,eps_end,gamma_start,gamma_end,corpus,schedule,valid_ppl,test_ppl,our_valid_ppl,"
@@ -163,11 +152,11 @@ def test_the_csv_of_table_1_begins_with_the_columns_of_the_paper(rebuild):
     assert {"our_test_sd", "dose_neighbor", "effective_all", "seeds", "signature"} <= set(header)
 
 
-def test_every_study_is_in_the_index_with_its_number_of_runs_and_all_of_it_is_small(rebuild):
+def test_every_study_is_in_the_index_with_its_number_of_runs_and_all_of_it_is_small():
     index = (RESULTS / "README.md").read_text(encoding="utf-8")
     assert sorted(rebuild.STUDIES) == STUDIES
     for study in STUDIES:
-        assert re.search(rf"\| `{study}` \| {len(rebuild.records(study))}( of \d+)? \|", index), study
+        assert re.search(rf"\| `{study}` \| {len(studies.records(study))}( of \d+)? \|", index), study
     assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) < 10_000_000
 
 

@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from results.overview import write_overview
+from results.studies import records
 
 from nnrs.errors import ConfigError, DataError, RunError
-from nnrs.experiments.store import Result, collect
+from nnrs.experiments.store import Result
 from nnrs.metrics.contrasts import t_interval
 from nnrs.report.picture import MARK, picture, write_picture
 
@@ -94,19 +96,26 @@ def test_a_file_of_ones_own_is_left_alone_and_a_picture_of_ours_is_made_anew(tmp
         write_picture([], tmp_path / "none.svg")
 
 
-def test_the_picture_in_the_readme_is_that_of_the_records(tmp_path):
-    write_picture(collect(ROOT / "results" / "ptb-contrasts.jsonl.xz"), tmp_path / "again.svg")
-    shown = (ROOT / "docs" / "images" / "ptb-contrasts.svg").read_text(encoding="utf-8")
-    texts = [re.findall(r"<text[^>]*>([^<]*)", svg) for svg in (shown, (tmp_path / "again.svg").read_text())]
-    marks = [
-        [
-            float(number)
-            for place in re.findall(r"translate\(([0-9.,]+)\)", svg)
-            for number in place.split(",")
-        ]
-        for svg in (shown, (tmp_path / "again.svg").read_text())
-    ]
-    assert texts[0] == texts[1]
-    assert marks[0] == pytest.approx(marks[1], abs=1e-6)  # pixels
-    assert len(marks[0]) > 2 * 7 * 2  # two numbers, methods and panels
-    assert shown.count("<path") > 7 * 9 * 2  # and seeds
+@pytest.mark.parametrize(
+    ("name", "draw", "marks"),
+    [
+        ("ptb-contrasts", lambda out: write_picture(records("ptb-contrasts"), out), 7 * (9 + 2) * 2),
+        ("overview", write_overview, 33 * 2),  # a point and an interval
+    ],
+)
+def test_a_picture_in_the_documents_is_that_of_the_records(tmp_path, name, draw, marks):
+    draw(tmp_path / "again.svg")
+    kept = (ROOT / "docs" / "images" / f"{name}.svg").read_text(encoding="utf-8")
+    again = (tmp_path / "again.svg").read_text(encoding="utf-8")
+    assert texts(kept) == texts(again)
+    assert places(kept) == pytest.approx(places(again), abs=1e-6)  # pixels
+    assert kept.count("<path") + kept.count("<line") > marks
+
+
+def texts(svg):
+    return re.findall(r"<text[^>]*>([^<]*)", svg)
+
+
+def places(svg):
+    found = re.findall(r"translate\(([0-9.,]+)\)", svg)
+    return [float(number) for place in found for number in place.split(",")]

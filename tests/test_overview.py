@@ -1,0 +1,97 @@
+"""The table and the picture of all gains over teacher forcing, from runs whose gains are worked by hand."""
+
+import pytest
+from results import overview, studies
+from tests.report.factory import make_result
+
+from nnrs.experiments.store import Result
+
+
+def runs(group, method, replaced, nats):
+    for seed, value in enumerate(nats):
+        record = make_result(method, "toy", {"method": method}, group, seed, 2)
+        record["config"]["policy"]["replace"] = replaced
+        yield Result(record | {"test_nats": value, "test_perplexity": 20.0 + 0.5 * seed})
+
+
+# Against teacher forcing nnrs has -0.04, -0.02 and -0.03: the mean is exp(-0.03) - 1 = -2.96 %, and the interval
+# -0.03 ± 4.303 · 0.01/√3 = -0.03 ± 0.02484, so -5.34 to -0.51 %. Of ss it is 0 ± 0.02484, so -2.5 to +2.5 %.
+THREE = [
+    *runs(1, "mle", "inputs", (3.00, 3.10, 3.05)),
+    *runs(2, "nnrs", "inputs", (2.96, 3.08, 3.02)),
+    *runs(3, "ss", "inputs", (3.01, 3.10, 3.04)),
+    *runs(4, "ss-nnrs", "targets", (3.50, 3.60, 3.55)),  # which the table does not show
+]
+# Eight differences of one sign: p = 2/2⁸, times the two contrasts that are named, is below 0.05.
+EIGHT = [
+    *runs(1, "mle", "inputs", [3.0] * 8),
+    *runs(2, "nnrs", "inputs", [3.0 + 0.01 * (1 + seed % 2) for seed in range(8)]),
+    *runs(3, "nnrs", "targets", [2.0] * 8),
+]
+
+
+@pytest.fixture
+def two_studies(monkeypatch):
+    titles = {"three": ("Three", "a.md#three"), "eight": ("Eight", "a.md#eight")}
+    monkeypatch.setattr(overview, "PLACES", titles)
+    monkeypatch.setattr(overview, "records", {"three": THREE, "eight": EIGHT}.__getitem__)
+    named = ("nnrs", "mle"), ("nnrs, targets", "nnrs")
+    monkeypatch.setattr(studies, "NAMED_OF_ARMS", {"eight": named})
+
+
+def test_the_table_has_the_gain_of_each_method_and_bold_where_its_interval_lies_on_one_side_of_zero(
+    two_studies,
+):
+    _, _, three, eight = overview.overview_markdown().splitlines()
+    assert three == (
+        "| [Three](studies/a.md#three) | 3 | 20.50 "
+        "| +0.0 % (-2.5 to +2.5) | **-3.0 %** (-5.3 to -0.5) |  |  |  |"
+    )
+    # 0.015 ± 2.365 · 0.005345/√8 = 0.015 ± 0.00447, so +1.06 to +1.97 %; exp(-1) - 1 is -63.2 %.
+    assert eight == (
+        "| [Eight](studies/a.md#eight) | 8 | 21.75 "
+        "|  | **+1.5 %** ✓ (+1.1 to +2.0) |  |  | **-63.2 %** (-63.2 to -63.2) |"
+    )
+
+
+def test_every_number_of_the_table_is_drawn_in_its_row(two_studies):
+    made = overview.overview()
+    assert made["data"]["values"] == [
+        {
+            "place": "Three|3 seeds, teacher forcing 20.5",
+            "arm": arm,
+            "gain": pytest.approx(gain, abs=0.01),
+            "low": pytest.approx(low, abs=0.01),
+            "high": pytest.approx(high, abs=0.01),
+        }
+        for arm, gain, low, high in (
+            ("neighbors", -2.96, -5.34, -0.51),
+            ("scheduled sampling", 0.0, -2.45, 2.52),
+        )
+    ] + [
+        {
+            "place": "Eight|8 seeds, teacher forcing 21.8",
+            "arm": arm,
+            "gain": pytest.approx(gain, abs=0.01),
+            "low": pytest.approx(low, abs=0.01),
+            "high": pytest.approx(high, abs=0.01),
+        }
+        for arm, gain, low, high in (
+            ("neighbors", 1.51, 1.06, 1.97),
+            ("neighbors as targets", -63.21, -63.21, -63.21),
+        )
+    ]
+    zero, intervals, points = made["layer"]
+    assert zero["encoding"] == {"x": {"datum": 0}}
+    assert (intervals["encoding"]["x"]["field"], intervals["encoding"]["x2"]["field"]) == ("low", "high")
+    assert points["encoding"]["x"]["field"] == "gain"
+    assert points["encoding"]["y"]["sort"] == list(
+        dict.fromkeys(row["place"] for row in made["data"]["values"])
+    )
+
+
+def test_a_study_with_two_settings_of_a_method_is_not_one_of_them(two_studies, monkeypatch):
+    several = [*THREE, *runs(5, "ss", "inputs", (3.0, 3.0, 3.0))]
+    monkeypatch.setattr(overview, "records", {"three": several, "eight": EIGHT}.__getitem__)
+    with pytest.raises(ValueError, match="too many values"):
+        overview.overview_markdown()
