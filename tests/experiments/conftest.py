@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.experiments.short_cells import REQUEST, cells_on
 from tests.experiments.small_runs import CPU, files
 
 from nnrs.experiments import together
 from nnrs.experiments.config import RunConfig
+from nnrs.experiments.grid import Board, open_grid
+from nnrs.experiments.plan import Plan
 from nnrs.experiments.run import start
 
 
@@ -72,3 +75,20 @@ def plain_run(trained: Path, tmp_path: Path) -> Path:
     """The mle run, to be scored."""
     shutil.copytree(trained / "mle", tmp_path / "mle")
     return tmp_path / "mle"
+
+
+@pytest.fixture
+def short_text(tmp_path: Path) -> Path:
+    """12 lines of 9 words."""
+    path = tmp_path / "text.txt"
+    rows = [" ".join(f"w{(row * 3 + step * step) % 9}" for step in range(5)) for row in range(12)]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture
+def board(short_text: Path, tmp_path: Path) -> Board:
+    """A plan of two methods with three seeds."""
+    cells = tuple(cells_on(short_text, seeds="1-3"))
+    plan = Plan(kind="grid", title="t", command="c", cells=cells, request=REQUEST)
+    return Board(*open_grid(plan, tmp_path / "grid"))
