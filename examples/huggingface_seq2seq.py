@@ -63,8 +63,8 @@ trainer = Seq2SeqTrainer(
     callbacks=[
         InputCurriculum(
             table,
-            neighbor_rate=nnrs.Schedule("pulse", 0, 0.1),
-            prediction_rate=nnrs.Schedule("linear", 0, 0.2),
+            neighbor_rate=nnrs.Schedule("exponential", 0, 0.2),
+            prediction_rate=nnrs.Schedule("exponential", 0, 0.2),
         )
     ],
 )

@@ -53,6 +53,7 @@ def collate(lines: list[str]) -> dict[str, torch.Tensor]:
 
 module = Language()
 table = nnrs.NeighborTable.from_model(module.model, tokenizer, k=8)
+rate = nnrs.Schedule("exponential", 0, 0.2)  # little, and late
 trainer = Trainer(
     accelerator="cpu",
     max_epochs=4,
@@ -60,7 +61,7 @@ trainer = Trainer(
     enable_checkpointing=False,
     enable_progress_bar=False,
     default_root_dir=tempfile.mkdtemp(),
-    callbacks=[InputCurriculum(table, neighbor_rate=nnrs.Schedule("pulse", 0, 0.1), prediction_rate=0.1)],
+    callbacks=[InputCurriculum(table, neighbor_rate=rate, prediction_rate=rate)],
 )
 trainer.fit(
     module,

@@ -42,8 +42,8 @@ with nnrs.curriculum(
     model,
     table,
     steps=STEPS,
-    neighbor_rate=nnrs.Schedule("pulse", 0, 0.1),
-    prediction_rate=nnrs.Schedule("linear", 0, 0.2),
+    neighbor_rate=nnrs.Schedule("exponential", 0, 0.2),
+    prediction_rate=nnrs.Schedule("exponential", 0, 0.2),
     output_layer=model.out,
 ) as curriculum:
     for step in range(STEPS):

@@ -116,6 +116,8 @@ def test_the_python_in_a_card_runs(card, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("steps", "last"), [(1, 0.0), (5, 0.2)])
 def test_the_curriculum_of_the_readme_runs_for_any_number_of_steps(steps, last):
-    [rate] = re.findall(r"`rate=(nnrs\.Schedule\(.*)`", README.read_text())
-    rates = [eval(rate, {"nnrs": nnrs, "step": step, "steps": steps}) for step in range(steps)]
+    [schedule] = re.findall(r"^schedule = (nnrs\.Schedule\(.*\))  #", README.read_text(), re.MULTILINE)
+    [rate] = re.findall(r"^    rate=(schedule\(.*\)),$", README.read_text(), re.MULTILINE)
+    known = {"schedule": eval(schedule, {"nnrs": nnrs}), "steps": steps}
+    rates = [eval(rate, {**known, "step": step}) for step in range(steps)]
     assert (rates[0], rates[-1]) == (0.0, last)

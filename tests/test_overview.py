@@ -22,11 +22,12 @@ THREE = [
     *runs(3, "ss", "inputs", (3.01, 3.10, 3.04)),
     *runs(4, "ss-nnrs", "targets", (3.50, 3.60, 3.55)),  # which the table does not show
 ]
-# Eight differences of one sign: p = 2/2⁸, times the two contrasts that are named, is below 0.05.
+# Eight differences of one sign: p = 2/2⁸, times the three contrasts that are named, is below 0.05.
 EIGHT = [
     *runs(1, "mle", "inputs", [3.0] * 8),
     *runs(2, "nnrs", "inputs", [3.0 + 0.01 * (1 + seed % 2) for seed in range(8)]),
     *runs(3, "nnrs", "targets", [2.0] * 8),
+    *runs(4, "ss", "inputs", [2.9996] * 8),
 ]
 
 
@@ -35,59 +36,50 @@ def two_studies(monkeypatch):
     titles = {"three": ("Three", "a.md#three"), "eight": ("Eight", "a.md#eight")}
     monkeypatch.setattr(overview, "PLACES", titles)
     monkeypatch.setattr(overview, "records", {"three": THREE, "eight": EIGHT}.__getitem__)
-    named = ("nnrs", "mle"), ("nnrs, targets", "nnrs")
+    named = ("nnrs", "mle"), ("ss", "mle"), ("nnrs, targets", "nnrs")
     monkeypatch.setattr(studies, "NAMED_OF_ARMS", {"eight": named})
 
 
-def test_the_table_has_the_gain_of_each_method_and_bold_where_its_interval_lies_on_one_side_of_zero(
+def test_the_table_has_the_gain_of_each_method_bold_where_it_is_not_nothing_and_signed_where_it_passed(
     two_studies,
 ):
     _, _, three, eight = overview.overview_markdown().splitlines()
     assert three == (
         "| [Three](studies/a.md#three) | 3 | 20.50 "
-        "| +0.0 % (-2.5 to +2.5) | **-3.0 %** (-5.3 to -0.5) |  |  |  |"
+        "| +0.00 % (-2.5 to +2.5) | **-3.0 %** (-5.3 to -0.5) |  |  |  |"
     )
-    # 0.015 ± 2.365 · 0.005345/√8 = 0.015 ± 0.00447, so +1.06 to +1.97 %; exp(-1) - 1 is -63.2 %.
+    # 0.015 ± 2.365 · 0.005345/√8 = 0.015 ± 0.00447, so +1.06 to +1.97 %; exp(-1) - 1 is -63.2 %,
+    # exp(-0.0004) - 1 is -0.04 %.
     assert eight == (
         "| [Eight](studies/a.md#eight) | 8 | 21.75 "
-        "|  | **+1.5 %** ✓ (+1.1 to +2.0) |  |  | **-63.2 %** (-63.2 to -63.2) |"
+        "| **-0.04 %** ✓ (-0.04 to -0.04) | **+1.5 %** ✗ (+1.1 to +2.0) |  |  | **-63.2 %** (-63.2 to -63.2) |"
     )
 
 
-def test_every_number_of_the_table_is_drawn_in_its_row(two_studies):
+def test_every_number_of_the_table_is_drawn_in_its_row_and_told(two_studies):
     made = overview.overview()
-    assert made["data"]["values"] == [
-        {
-            "place": "Three|3 seeds, teacher forcing 20.5",
-            "arm": arm,
-            "gain": pytest.approx(gain, abs=0.01),
-            "low": pytest.approx(low, abs=0.01),
-            "high": pytest.approx(high, abs=0.01),
-        }
-        for arm, gain, low, high in (
-            ("neighbors", -2.96, -5.34, -0.51),
-            ("scheduled sampling", 0.0, -2.45, 2.52),
-        )
-    ] + [
-        {
-            "place": "Eight|8 seeds, teacher forcing 21.8",
-            "arm": arm,
-            "gain": pytest.approx(gain, abs=0.01),
-            "low": pytest.approx(low, abs=0.01),
-            "high": pytest.approx(high, abs=0.01),
-        }
-        for arm, gain, low, high in (
-            ("neighbors", 1.51, 1.06, 1.97),
-            ("neighbors as targets", -63.21, -63.21, -63.21),
-        )
+    three, eight = "Three|3 seeds, teacher forcing 20.5", "Eight|8 seeds, teacher forcing 21.8"
+    drawn = [
+        (three, "nnrs: neighbors", (-2.96, -5.34, -0.51)),
+        (three, "ss: scheduled sampling", (0.0, -2.45, 2.52)),
+        (eight, "nnrs: neighbors", (1.51, 1.06, 1.97)),
+        (eight, "nnrs, targets: neighbors as targets", (-63.21, -63.21, -63.21)),
+        (eight, "ss: scheduled sampling", (-0.04, -0.04, -0.04)),
     ]
-    zero, intervals, points = made["layer"]
+    rows = made["data"]["values"]
+    assert [(row["place"], row["arm"]) for row in rows] == [(place, arm) for place, arm, _ in drawn]
+    for row, (_, _, numbers) in zip(rows, drawn, strict=True):
+        assert [row[name] for name in ("gain", "low", "high")] == pytest.approx(numbers, abs=0.01)
+    assert rows[0]["told"] == "Three, nnrs: neighbors: -3.0 % (-5.3 to -0.5)"
+    every_other, zero, intervals, points = made["layer"]
+    assert every_other["data"]["values"] == [{"place": three}]
     assert zero["encoding"] == {"x": {"datum": 0}}
     assert (intervals["encoding"]["x"]["field"], intervals["encoding"]["x2"]["field"]) == ("low", "high")
     assert points["encoding"]["x"]["field"] == "gain"
-    assert points["encoding"]["y"]["sort"] == list(
-        dict.fromkeys(row["place"] for row in made["data"]["values"])
-    )
+    assert points["encoding"]["y"]["sort"] == [three, eight]
+    assert points["encoding"]["color"]["scale"]["domain"] == [
+        f"{arm}: {name}" for arm, (name, _) in overview.ARMS.items()
+    ]
 
 
 def test_a_study_with_two_settings_of_a_method_is_not_one_of_them(two_studies, monkeypatch):
