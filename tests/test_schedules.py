@@ -69,8 +69,14 @@ def test_a_rate_never_leaves_its_two_ends(shape, start, end, z):
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_beyond_the_end_a_schedule_stays_at_its_end_and_before_the_start_at_its_start(shape):
     schedule = Schedule(shape, 0.1, 0.3)
-    assert schedule(1.5) == schedule(2.0) == schedule(1.0)
+    assert schedule(1.25) == schedule(1.99) == schedule(1.0)
     assert schedule(-0.5) == schedule(0.0)
+
+
+@pytest.mark.parametrize("step", [2.0, 200.0])
+def test_a_step_in_the_place_of_a_share_is_warned_of_and_has_the_end_rate(step):
+    with pytest.warns(UserWarning, match=rf"progress {step:g} is far past the end .* step / \(steps - 1\)"):
+        assert Schedule("linear", 0.0, 0.2)(step) == 0.2
 
 
 def test_a_schedule_may_fall():

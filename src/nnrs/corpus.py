@@ -19,6 +19,7 @@ from nnrs.synthetic import SyntheticLanguage
 from nnrs.wording import counted
 
 SPLITS = ("train", "valid", "test")
+BUILT_IN = ("sotu", "synthetic")  # each may have a number behind a colon
 FAMILIES = ("ptb.{}.txt", "wiki.{}.tokens", "wiki.{}.raw", "{}.txt")
 # How gzip, bzip2, xz, zstd and zip begin.
 COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")
@@ -77,7 +78,7 @@ def open_corpus(data: str) -> Corpus:
 
 def is_built_in(data: str) -> bool:
     """Whether this names a text of ours, and not a file or folder."""
-    return data.split(":")[0] in ("sotu", "synthetic")
+    return data.split(":")[0] in BUILT_IN
 
 
 def _locate(data: str) -> Corpus:
@@ -88,7 +89,8 @@ def _locate(data: str) -> Corpus:
         return _folder(path)
     if path.exists():
         return _file(path)
-    close = closest(data, ("sotu", "synthetic"))
+    numbered = re.fullmatch(rf"({'|'.join(BUILT_IN)})\W?(\d+)", data, re.ASCII)
+    close = f"{numbered[1]}:{numbered[2]}" if numbered else closest(data, BUILT_IN)
     hint = f" Did you mean '{close}'?" if close else ""
     raise DataError(
         f"no such file or folder: '{data}'.{hint} Built in: sotu, sotu:YEAR, synthetic, synthetic:SENTENCES. "

@@ -1,6 +1,7 @@
 """Curriculum schedules: how the two rates ε and γ move over training. Plain numbers, no tensors."""
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
@@ -10,6 +11,7 @@ from nnrs.errors import ConfigError
 from nnrs.registry import look_up
 
 Shape = Callable[[float], float]
+STEP = 2.0  # progress that is no slip past the end, but a count of steps or epochs
 
 
 def linear(z: float) -> float:
@@ -105,6 +107,12 @@ class Schedule:
 
     def __call__(self, z: float) -> float:
         """The rate at progress z, beyond the end that of the end; rounding is kept inside the two rates."""
+        if z >= STEP:
+            warnings.warn(
+                f"progress {z:g} is far past the end of {self}, whose end rate it gets. Give a share of training, "
+                "step / (steps - 1), not the step.",
+                stacklevel=2,
+            )
         rate = self.start + (self.end - self.start) * SHAPES[self.shape](min(max(z, 0.0), 1.0))
         return min(max(rate, min(self.start, self.end)), max(self.start, self.end))
 
