@@ -176,7 +176,7 @@ def _signed(percent: float) -> str:
 
 
 def _ends(item: Contrast) -> tuple[float, float]:
-    low, high = item.interval or (item.mean, item.mean)
+    low, high = item.interval
     return _percent(low), _percent(high)
 
 

@@ -87,3 +87,10 @@ def test_a_study_with_two_settings_of_a_method_is_not_one_of_them(two_studies, m
     monkeypatch.setattr(overview, "records", {"three": several, "eight": EIGHT}.__getitem__)
     with pytest.raises(ValueError, match="too many values"):
         overview.overview_markdown()
+
+
+def test_methods_that_have_other_seeds_than_the_rest_are_no_place_of_it(two_studies, monkeypatch):
+    fewer = [*THREE, *runs(5, "ss-nnrs", "inputs", (3.0, 3.0))]
+    monkeypatch.setattr(overview, "records", {"three": fewer, "eight": EIGHT}.__getitem__)
+    with pytest.raises(ValueError, match="too many values"):
+        overview.overview_markdown()

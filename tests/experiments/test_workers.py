@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nnrs.experiments.grid import share_out
+from nnrs.experiments.grid import run_grid, share_out
 from nnrs.experiments.processes import Worker, Workers
 from nnrs.experiments.work import News
 from nnrs.run_directory import RunDirectory
@@ -101,7 +101,7 @@ def test_a_gpu_trains_what_makes_no_fleet_one_by_one_or_as_many_as_it_was_told(
     names = [cell.name for cell in board.plan.cells]
     board.plan = replace(board.plan, cells=tuple(map(as_transformer, board.plan.cells)))
     workers, begun = Workers(board.grid, torch.device("cuda"), 3, 1, shares=shares), []
-    while board.left:  # in rounds: all that can be begun, then the end of all that was
+    for _ in expected:  # in rounds: all that can be begun, then the end of all that was
         while workers.have_time and (cell := next(filter(workers.takes, board.free()), None)):
             board.taken.add(cell.name)
             workers.give([cell], board.plan.request)
@@ -111,6 +111,37 @@ def test_a_gpu_trains_what_makes_no_fleet_one_by_one_or_as_many_as_it_was_told(
                 board.hear(News(name=name, how="done"))
             worker.cells = {}
     assert begun == expected
+    assert not board.left
+
+
+def test_a_fleet_that_is_begun_has_the_gpu_to_itself(board, monkeypatch):
+    monkeypatch.setattr("nnrs.experiments.processes.Worker", Unsent)
+    workers = Workers(board.grid, torch.device("cuda"), 3, 1, shares=True)
+    workers.give(board.plan.cells[:2], board.plan.request)
+    assert not workers.have_time
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_on_a_cpu_runs_train_beside_each_other(shares, board):
+    first, second, *_ = board.plan.cells
+    workers = Workers(board.grid, torch.device("cpu"), 3, 1, shares=shares)
+    workers._all = [Busy([first.name], alone=False)]
+    assert (workers.have_time, workers.takes(second)) == (True, True)
+
+
+@pytest.mark.parametrize(("jobs", "shares"), [(None, False), (2, True)])
+def test_runs_that_make_no_fleet_share_a_gpu_only_where_it_is_said_how_many(jobs, shares, board, monkeypatch):
+    asked = []
+
+    class Asked(Workers):
+        def __init__(self, *arguments, shares):
+            super().__init__(*arguments, shares=shares)
+            asked.append(shares)
+
+    monkeypatch.setattr("nnrs.experiments.grid.Workers", Asked)
+    monkeypatch.setattr("nnrs.experiments.grid.share_out", lambda *arguments: None)
+    run_grid(board.plan, board.grid.path, jobs=jobs, device="cpu")
+    assert asked == [shares]
 
 
 def test_what_makes_no_fleet_is_not_trained_beside_one(board):

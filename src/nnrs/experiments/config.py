@@ -102,7 +102,7 @@ class RunConfig:
         """What is to be known of its rates before it is trained."""
         rates = [rate for rate in (self.policy.prediction_rate, self.policy.neighbor_rate) if rate]
         said = [rate.remark(self.training.epochs) for rate in rates]
-        return [remark for remark in dict.fromkeys(said) if remark]
+        return [remark for remark in said if remark]
 
     def as_dict(self) -> dict[str, Any]:
         """The configuration as plain values; `from_dict` takes it back."""

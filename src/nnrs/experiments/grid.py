@@ -98,9 +98,9 @@ def run_grid(
 ) -> GridOutcome:
     """Carry out what is missing of a plan, in worker processes; `watch` hears of the progress about once a second.
 
-    `jobs` of them; on a GPU one trains as much side by side as it can (or `fleet` runs), and so many measure what is
-    trained, or train what makes no fleet where `jobs` says how many the memory holds (else one). Small fleets mean
-    that the first runs are measured and safe early.
+    There are `jobs` of them. On a GPU one trains as much side by side as it can, or `fleet` runs, and all of them
+    measure what is trained; small fleets mean that the first runs are measured and safe early. What makes no fleet is
+    trained one by one there, or by all of them where `jobs` is given: then the memory holds so many.
     A cell that fails is recorded and the others go on; the next call tries it again. Ends when every cell is done or
     has failed here, also those that another process is at.
     """

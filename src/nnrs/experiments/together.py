@@ -21,6 +21,8 @@ from nnrs.training.agreement import BATCHED, shared_settings
 from nnrs.training.events import Callback
 from nnrs.wording import counted
 
+LESS_MEMORY = "Use a smaller --preset or --batch-size; where runs share the GPU (--jobs), fewer at a time."
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -212,9 +214,7 @@ def _finish(runs: Sequence[Run]) -> list[Outcome] | None:
     except torch.OutOfMemoryError:
         if len(runs) > 1:
             return None
-        raise RunError(
-            f"{runs[0].directory.path} does not fit the GPU's memory. Use a smaller --preset or --batch-size."
-        ) from None
+        raise RunError(f"{runs[0].directory.path} does not fit the GPU's memory. {LESS_MEMORY}") from None
 
 
 def _take_back(runs: Sequence[Run]) -> None:
