@@ -7,10 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.surroundings import unchecked
 
 from nnrs.embeddings import read_vectors
 from nnrs.embeddings import reader as reader_module
-from nnrs.errors import DataError
+from nnrs.errors import ConfigError, DataError
+from nnrs.vocabulary import Vocabulary
 
 ROWS = {"the": [0.5, -1.0, 2.0], "The": [4.0, 4.0, 4.0], "cat": [1.0, 0.0, -0.25], "ünit": [0.1, 0.2, 0.3]}
 
@@ -186,6 +188,32 @@ def test_a_bad_file_is_refused_in_one_line_that_names_it(tmp_path, content, mess
 def test_a_missing_file_is_refused_by_name(tmp_path):
     with pytest.raises(DataError, match=r"nowhere\.bin: No such file"):
         read_vectors(tmp_path / "nowhere.bin", ["the"])
+
+
+NO_LIST = {
+    "dict": ({"cat": 1, "the": 0}, r"got dict\. Of a dict of ids, use sorted\(vocab, key=vocab\.get\)\."),
+    "set": ({"the", "cat"}, r"got set\."),
+    "keys": ({"the": 0}.keys(), r"got dict_keys\."),
+    "text": ("the", r"got str\."),
+    "vocabulary": (Vocabulary(("<eos>", "<unk>"), (1, 0)), r"got Vocabulary\. Use its \.words\."),
+    "ids": (["the", 2], r"got 2 as words\[1\]\."),
+}
+
+
+@pytest.mark.parametrize(("words", "got"), NO_LIST.values(), ids=NO_LIST)
+def test_words_that_are_not_in_the_order_of_ids_are_refused(tmp_path, words, got):
+    with (
+        unchecked(),
+        pytest.raises(ConfigError, match=rf"^words must be a list, words\[i\] that of id i, {got}$"),
+    ):
+        read(tmp_path, FORMATS["GloVe"], words)
+
+
+@pytest.mark.parametrize("kind", [tuple, np.array, iter])
+def test_words_may_come_in_any_kind_of_list(tmp_path, kind):
+    with unchecked():
+        found = read(tmp_path, FORMATS["GloVe"], kind(["cat", "the"]))
+    assert found.vectors.tolist() == [ROWS["cat"], ROWS["the"]]
 
 
 def test_the_name_in_signatures_has_no_format_endings(tmp_path):

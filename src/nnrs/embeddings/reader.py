@@ -7,17 +7,18 @@ the file. What a file is, its first bytes say; its name is not trusted.
 import gzip
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from nnrs.embeddings.vectors import Embeddings
-from nnrs.errors import DataError
+from nnrs.errors import ConfigError, DataError
 from nnrs.wording import counted
 
 Vector = NDArray[np.float32]
@@ -34,11 +35,11 @@ CONTROL = bytes({*range(32)} - {*b"\t\r\n"})  # what stands nowhere in a text fi
 
 
 def read_vectors(path: Path | str, words: Sequence[str]) -> Embeddings:
-    """The vectors of `words`, each by its exact spelling or else its lower-cased one.
+    """The vectors of `words`, each by its exact spelling or else its lower-cased one; row i is that of words[i].
 
     The first row of a spelling counts. A row with a number that is not finite counts as absent.
     """
-    path = Path(path)
+    path, words = Path(path), _as_words(words)
     try:
         with _open(path) as stream:
             layout = _layout(stream.read(HEAD), path)
@@ -62,6 +63,21 @@ def read_vectors(path: Path | str, words: Sequence[str]) -> Embeddings:
             "Is the vocabulary lower-cased like the vectors?"
         )
     return Embeddings(torch.from_numpy(wanted.vectors), _short_name(path), wanted.rejected)
+
+
+def _as_words(words: Any) -> list[str]:
+    """Words in the order of their ids, which a dict or a set does not have."""
+    expected = "words must be a list, words[i] that of id i"
+    if isinstance(words, str | Mapping | Set) or not isinstance(words, Iterable):
+        advice = " Use its .words." if hasattr(words, "words") else ""
+        if isinstance(words, Mapping):
+            advice = " Of a dict of ids, use sorted(vocab, key=vocab.get)."
+        raise ConfigError(f"{expected}, got {type(words).__name__}.{advice}")
+    listed = list(words)
+    for row, word in enumerate(listed):
+        if not isinstance(word, str):
+            raise ConfigError(f"{expected}, got {word!r:.60} as words[{row}].")
+    return listed
 
 
 @dataclass(frozen=True)
