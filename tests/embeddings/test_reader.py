@@ -1,3 +1,4 @@
+import codecs
 import gzip
 import io
 import math
@@ -47,6 +48,8 @@ FORMATS = {
     "text with CRLF": text(ROWS, ending="\r\n"),
     "GloVe": text(ROWS, header=False),
     "no last line end": text(ROWS).removesuffix(b"\n"),
+    "text with a byte order mark": codecs.BOM_UTF8 + text(ROWS),
+    "GloVe with a byte order mark": codecs.BOM_UTF8 + text(ROWS, header=False),
 }
 
 
@@ -139,6 +142,7 @@ def test_blocks_smaller_than_the_file_lose_nothing(tmp_path, monkeypatch):
 
 BAD = {
     "empty": (b"", "is empty"),
+    "byte order mark alone": (codecs.BOM_UTF8, "is empty"),
     "prose": (b"Once upon a time\nthere was\n", "is not a vector file"),
     "zip": (b"PK\x03\x04 1 2\nand 3 4\n", "is a zip archive. Unpack it, and give the file"),
     "file of PyTorch": (

@@ -4,10 +4,12 @@ The file goes by in blocks and only the vocabulary's rows are kept: memory grows
 the file. What a file is, its first bytes say; its name is not trusted.
 """
 
+import codecs
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
@@ -125,10 +127,15 @@ class _Wanted:
                 self._filled[row] = True
 
 
-def _open(path: Path) -> BufferedIOBase:
+@contextmanager
+def _open(path: Path) -> Iterator[BufferedIOBase]:
+    """The bytes of a file, unpacked, behind the byte order mark that it may begin with."""
     with path.open("rb") as file:
         zipped = file.read(2) == b"\x1f\x8b"
-    return gzip.GzipFile(path) if zipped else path.open("rb")
+    with gzip.GzipFile(path) if zipped else path.open("rb") as stream:
+        if stream.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+            stream.seek(0)
+        yield stream
 
 
 def _short_name(path: Path) -> str:
