@@ -63,6 +63,30 @@ def test_a_rate_that_is_no_probability_is_refused(rate, message):
         nnrs.replace_with_neighbors(torch.arange(30), table, rate=rate)
 
 
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"rate": torch.full((3,), 0.5)}, r"rate must be one number, got a tensor of the shape \(3,\)"),
+        ({"rate": torch.tensor(math.nan)}, r"rate must be a probability in \[0, 1\], got nan"),
+        ({"rate": torch.tensor(5.0)}, r"rate must be a probability in \[0, 1\], got 5\.0"),
+        ({"temperature": torch.ones(3, 3, 4)}, r"temperature must be one number, got .* shape \(3, 3, 4\)"),
+        ({"temperature": torch.tensor(-1.0)}, r"temperature must be in \[0\.0001, 10000\], got -1\.0"),
+        ({"temperature": torch.tensor(0.0)}, r"temperature must be in .* got 0\.0"),
+        ({"temperature": torch.tensor(math.nan)}, r"temperature must be in .* got nan"),
+    ],
+)
+def test_a_tensor_of_several_numbers_or_of_a_wrong_one_is_refused(numbers, message):
+    table, tokens = nnrs.NeighborTable.from_vectors(VECTORS, k=4), torch.arange(9).view(3, 3)
+    with unchecked(), pytest.raises(ConfigError, match=f"^{message}"):
+        nnrs.replace_with_neighbors(tokens, table, **{"rate": 0.5, **numbers})
+
+
+def test_a_number_that_would_have_to_be_waited_for_is_not_looked_at():
+    table = nnrs.NeighborTable.from_vectors(VECTORS, k=4).to("meta")
+    tokens, number = torch.arange(9, device="meta"), torch.tensor(0.5, device="meta")
+    assert nnrs.replace_with_neighbors(tokens, table, rate=number, temperature=number).is_meta
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float64, torch.tensor])
 def test_a_number_of_any_kind_is_a_rate(kind):
     table, tokens = nnrs.NeighborTable.from_vectors(VECTORS, k=4), torch.arange(30)
@@ -159,6 +183,7 @@ def test_the_one_line_use_compiles_whole():
         (0.0, 0.5),
         (0.6, 0.7),
         (0.7, 0.9),
+        (torch.tensor(0.6), torch.tensor(0.7)),
     ):  # second numbers make variables of the graph
         drawn = []
         for use in (compiled, nnrs.replace_with_neighbors):

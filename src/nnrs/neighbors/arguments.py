@@ -1,4 +1,4 @@
-"""What a table is made from, as users give it: checked, and brought to one form."""
+"""What a table is made from and drawn with, as users give it: checked, and brought to one form."""
 
 import operator
 from collections.abc import Iterable
@@ -24,6 +24,22 @@ def whole(name: str, value: Any, at_least: int | None = None) -> int:
         least = "" if at_least is None else f" of at least {at_least}"
         raise ConfigError(f"{name} must be a whole number{least}, got {value!r:.60}.")
     return number
+
+
+def at_hand(name: str, number: Any) -> Any:
+    """The number that a tensor on the CPU holds, else the argument as it is; a tensor with a shape is refused.
+
+    Looking at one on a GPU would be a CPU-GPU sync point, and in a graph that is being compiled it would break it.
+    """
+    if not isinstance(number, Tensor):
+        return number
+    if number.ndim > 0:
+        raise ConfigError(
+            f"{name} must be one number, got a tensor of the shape {tuple(number.shape)}. Use a plain number, or a "
+            "tensor of the shape ()."
+        )
+    seen = number.device.type == "cpu" and not torch.compiler.is_compiling()
+    return number.item() if seen else number
 
 
 def as_matrix(vectors: Any) -> Float[Tensor, "vocab dim"]:

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nnrs.errors import ConfigError
+from nnrs.neighbors.arguments import at_hand
 
 COLDEST, HOTTEST = 1e-3, 1e3  # below, only exact ties share a draw; above, cosines are uniform to 1e-3
 # What may be asked for. Further out float32 would soon divide by 0 or by infinity, and nothing is left to gain: a
@@ -28,9 +29,9 @@ def neighbor_probabilities(
     >>> neighbor_probabilities(torch.tensor([[0.6931, 0.0]]), temperature=1.0)
     tensor([[0.6667, 0.3333]])
     """
-    # A temperature on the device is not checked: looking at it would be a CPU-GPU sync point.
-    if not isinstance(temperature, Tensor):
-        check_temperature(temperature)
+    known = at_hand("temperature", temperature)
+    if not isinstance(known, Tensor):
+        check_temperature(known)
     if similarities.shape[-1] == 0:
         return similarities.clone()
     # Written out, because torch.softmax takes four times as long on rows this short (on the CPU) and has NaN

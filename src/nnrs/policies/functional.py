@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
 from nnrs.errors import ConfigError
-from nnrs.neighbors.arguments import is_whole
+from nnrs.neighbors.arguments import at_hand, is_whole
 from nnrs.neighbors.table import NeighborTable
 from nnrs.registry import look_up
 from nnrs.schedules import Schedule, checked_rate
@@ -134,6 +134,7 @@ def replace_with_neighbors(
         raise ConfigError(
             "rate must be a number: ask the schedule for it, as in rate=schedule(step / steps)."
         )
+    rate = at_hand("rate", rate)
     if not isinstance(rate, Tensor):
         rate = checked_rate(rate, "rate")
     _check_room(tokens, table.vocab_size)
