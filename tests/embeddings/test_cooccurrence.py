@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.surroundings import default_dtype
+from tests.surroundings import default_dtype, unchecked
 
 from nnrs.embeddings import cooccurrence, vectors_from_text
 from nnrs.embeddings.cooccurrence import _Text
@@ -116,3 +116,26 @@ def test_rare_and_unseen_words_get_no_vector():
 def test_a_text_without_a_frequent_word_is_refused():
     with pytest.raises(DataError, match="no word occurs 5 times in a text of 3 tokens"):
         vectors_from_text(torch.tensor([0, 1, 2]), 3)
+
+
+NO_IDS = {
+    "fractions": (torch.ones(10), r"torch\.float32 of the shape \(10,\)"),
+    "truth values": (torch.ones(10) > 0, r"torch\.bool of the shape \(10,\)"),
+    "lines": (torch.ones(2, 5).long(), r"torch\.int64 of the shape \(2, 5\)"),
+    "list": ([0, 1], "list"),
+    "too high": (torch.tensor([2, 10]), "ids from 2 to 10"),
+    "negative": (torch.tensor([-1, 3]), "ids from -1 to 3"),
+}
+
+
+@pytest.mark.parametrize(("ids", "got"), NO_IDS.values(), ids=NO_IDS)
+def test_what_is_no_text_of_ids_is_refused(ids, got):
+    message = f"^ids must be a one-dimensional tensor of whole numbers from 0 to 9, got {got}\\.$"
+    with unchecked(), pytest.raises(DataError, match=message):
+        vectors_from_text(ids, 10, min_count=1)
+
+
+def test_a_text_without_a_token_is_refused():
+    # Counts of nothing are whole numbers to torch, which the shapes' check would see first.
+    with unchecked(), pytest.raises(DataError, match="no word occurs 5 times in a text of 0 tokens"):
+        vectors_from_text(torch.zeros(0, dtype=torch.int64), 3)

@@ -8,6 +8,7 @@ words x contexts matrix is never held whole: it is made block by block, twice.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -37,7 +38,7 @@ def vectors_from_text(
     Words that occur fewer than `min_count` times get none: theirs would be noise. Nothing here is random. Where fewer
     numbers than `dim` would do, some of those beyond are the rounding of float32, too small to change a cosine.
     """
-    text = _Text.of(ids, vocab_size, window, min_count)
+    text = _Text.of(_checked(ids, vocab_size), vocab_size, window, min_count)
     if not bool(text.frequent.any()):
         raise DataError(
             f"no word occurs {counted(min_count, 'time')} in a text of {counted(len(ids), 'token')}. "
@@ -56,6 +57,22 @@ def vectors_from_text(
     return Embeddings(vectors, source="corpus")
 
 
+def _checked(ids: Any, vocab_size: int) -> Int[Tensor, " tokens"]:
+    """`ids` as int64 on the CPU, if each is that of a word."""
+    if not isinstance(ids, Tensor):
+        got = type(ids).__name__
+    elif ids.ndim != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        got = f"{ids.dtype} of the shape {tuple(ids.shape)}"
+    else:
+        tokens = ids.cpu().long()
+        if not len(tokens) or (tokens.min() >= 0 and tokens.max() < vocab_size):
+            return tokens
+        got = f"ids from {tokens.min()} to {tokens.max()}"
+    raise DataError(
+        f"ids must be a one-dimensional tensor of whole numbers from 0 to {vocab_size - 1}, got {got}."
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class _Text:
     """A text prepared for counting: where each word stands, and how many pairs it is part of."""
@@ -69,8 +86,7 @@ class _Text:
     window: int
 
     @classmethod
-    def of(cls, ids: Int[Tensor, " tokens"], vocab_size: int, window: int, min_count: int) -> "_Text":
-        tokens = ids.cpu().long()
+    def of(cls, tokens: Int[Tensor, " tokens"], vocab_size: int, window: int, min_count: int) -> "_Text":
         counts = torch.bincount(tokens, minlength=vocab_size)
         place = torch.arange(len(tokens))
         within = place.clamp(max=window) + place.flip(0).clamp(max=window)  # fewer at both ends of the text
