@@ -162,6 +162,21 @@ def test_tokens_that_are_no_tensor_are_refused_by_name():
         nnrs.replace_with_neighbors([1, 2], table, rate=1.0)
 
 
+@pytest.mark.parametrize("table", [None, VECTORS, nnrs.Embeddings(VECTORS, "corpus")])
+def test_what_is_no_table_is_refused_by_name(table):
+    message = rf"^table must be a NeighborTable, got {type(table).__name__}\. Make it by NeighborTable\.from_"
+    with unchecked(), pytest.raises(ConfigError, match=message):
+        nnrs.replace_with_neighbors(torch.arange(30), table, rate=1.0)
+
+
+@pytest.mark.parametrize("generator", [3, np.random.default_rng(3)])
+def test_what_is_no_generator_of_torch_is_refused(generator):
+    table = nnrs.NeighborTable.from_vectors(VECTORS, k=4)
+    message = r"^generator must be a torch\.Generator, got (3|Generator\(PCG64\).*)\. Use torch\.Generator\("
+    with unchecked(), pytest.raises(ConfigError, match=message):
+        nnrs.replace_with_neighbors(torch.arange(30), table, rate=1.0, generator=generator)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_the_default_dtype_changes_no_draw(dtype):
     table, tokens = nnrs.NeighborTable.from_vectors(VECTORS, k=4), torch.arange(30).repeat(100)

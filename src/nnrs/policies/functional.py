@@ -1,6 +1,7 @@
 """The choice of inputs as pure functions: tensors and random numbers in, tensors out (Eqs. 6 and 7)."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -137,6 +138,7 @@ def replace_with_neighbors(
     rate = at_hand("rate", rate)
     if not isinstance(rate, Tensor):
         rate = checked_rate(rate, "rate")
+    _check_kinds(table, generator)
     _check_room(tokens, table.vocab_size)
     if protect is not None and (not isinstance(protect, Tensor) or protect.shape != tokens.shape):
         raise ConfigError(
@@ -154,6 +156,20 @@ def replace_with_neighbors(
     if protect is not None:
         chosen = chosen & ~protect.bool()
     return torch.where(chosen, table.draw(rows, draws[1], temperature), ids).to(tokens.dtype)
+
+
+def _check_kinds(table: Any, generator: Any) -> None:
+    """Refuse what is no table, or no source of random numbers."""
+    if not isinstance(table, NeighborTable):
+        raise ConfigError(
+            f"table must be a NeighborTable, got {type(table).__name__}. Make it by "
+            "NeighborTable.from_vectors(vectors, k=...)."
+        )
+    if not isinstance(generator, torch.Generator | None):
+        raise ConfigError(
+            f"generator must be a torch.Generator, got {generator!r:.60}. "
+            "Use torch.Generator(tokens.device).manual_seed(seed)."
+        )
 
 
 def _check_room(tokens: Tensor, vocab_size: int) -> None:
