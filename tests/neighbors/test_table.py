@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.surroundings import default_dtype, unchecked
 
+import nnrs
 from nnrs.embeddings import Embeddings
 from nnrs.errors import ConfigError, DataError
 from nnrs.neighbors import table as table_module
@@ -172,6 +173,25 @@ def test_groups_that_do_not_fit_the_words_are_refused(groups, got):
 def test_what_is_no_matrix_of_vectors_is_refused(vectors, message):
     with unchecked(), pytest.raises(ConfigError, match=f"^vectors must be .*{message}"):
         NeighborTable.from_vectors(vectors, k=1)
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("foo", r"unknown device 'foo'\. Use cpu, cuda or cuda:0\."),
+        ("cuda", r"device 'cuda' is not there: this machine's CUDA devices number 0\. Use the device cpu\."),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_by_name(device, message, monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    makers = [
+        lambda: NeighborTable.from_vectors(VECTORS, k=1, device=device),
+        lambda: NeighborTable.from_model(torch.nn.ReLU(), None, device=device),
+        lambda: nnrs.load(tmp_path, device=device),
+    ]
+    for make in makers:
+        with unchecked(), pytest.raises(ConfigError, match=f"^{message}$"):
+            make()
 
 
 def test_a_protected_id_outside_the_vocabulary_is_refused():

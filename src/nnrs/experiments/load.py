@@ -12,6 +12,7 @@ from nnrs.errors import RunError
 from nnrs.experiments.config import TRANSLATE, RunConfig, settings_of
 from nnrs.models import build_model
 from nnrs.models.base import SequenceModel
+from nnrs.neighbors.arguments import checked_device
 from nnrs.neighbors.table import NeighborTable
 from nnrs.run_directory import RunDirectory
 from nnrs.seeding import Random, Stream
@@ -44,7 +45,7 @@ class LoadedRun:
 
 def load(path: Path | str, device: torch.device | str = "cpu") -> LoadedRun:
     """The best model of a run directory, ready for evaluation."""
-    directory = RunDirectory.open(path)
+    device, directory = checked_device(device), RunDirectory.open(path)
     config = config_of(directory)
     vocabulary = Vocabulary.from_json(directory.vocabulary())
     sources = Vocabulary.from_json(directory.source_vocabulary()) if config.data.task == TRANSLATE else None

@@ -19,6 +19,7 @@ from nnrs.experiments.enough_memory import check_memory
 from nnrs.experiments.text import Text
 from nnrs.models import build_model
 from nnrs.models.base import WORD_RANGE, SequenceModel
+from nnrs.neighbors.arguments import checked_device
 from nnrs.neighbors.cache import fingerprint_of
 from nnrs.neighbors.table import default_k
 from nnrs.parallel import choose_languages
@@ -38,17 +39,9 @@ def choose_device(name: str) -> torch.device:
     has_triton = find_spec("triton") is not None
     if name == "auto":
         return torch.device("cuda" if has_triton and torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"unknown device '{name}'. Use auto, cpu, cuda or cuda:0.") from None
+    device = checked_device(name)
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device '{name}' is not supported. Use auto, cpu, cuda or cuda:0.")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device.type == "cuda" and (device.index or 0) >= count:
-        raise ConfigError(
-            f"device '{name}' is not there: this machine's CUDA devices number {count}. Use --device cpu."
-        )
     if device.type == "cuda" and not has_triton:
         raise ConfigError(
             f"device '{name}' needs Triton, which this PyTorch came without: install triton, or use --device cpu."

@@ -42,6 +42,21 @@ def at_hand(name: str, number: Any) -> Any:
     return number.item() if seen else number
 
 
+def checked_device(device: torch.device | str) -> torch.device:
+    """The device, if torch knows its kind and, of a GPU, this machine has it."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ConfigError(f"unknown device '{device}'. Use cpu, cuda or cuda:0.") from None
+    if found.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (found.index or 0) >= count:
+            raise ConfigError(
+                f"device '{device}' is not there: this machine's CUDA devices number {count}. Use the device cpu."
+            )
+    return found
+
+
 def as_matrix(vectors: Any) -> Float[Tensor, "vocab dim"]:
     """Vectors as a tensor, a row for each word, without a gradient."""
     kind = type(vectors).__name__

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nnrs.errors import ConfigError, DataError, RunError
 from nnrs.files import write_atomically
-from nnrs.neighbors.arguments import as_matrix, candidates_among, checked_groups, whole
+from nnrs.neighbors.arguments import as_matrix, candidates_among, checked_device, checked_groups, whole
 from nnrs.neighbors.cache import cache_path, fingerprint_of
 from nnrs.neighbors.probabilities import neighbor_probabilities, pick
 from nnrs.neighbors.search import nearest
@@ -83,6 +83,7 @@ class NeighborTable:
         >>> table.ids.tolist(), table.similarities.tolist()
         ([[1], [2], [1]], [[0.6000000238418579], [0.800000011920929], [0.800000011920929]])
         """
+        device = None if device is None else checked_device(device)
         if tokenizer is not None or isinstance(vectors, Path | str):
             from nnrs.neighbors.subword import table_from_vectors  # which itself makes a NeighborTable
 
@@ -127,6 +128,7 @@ class NeighborTable:
         """
         from nnrs.neighbors.subword import table_from_embeddings  # which itself makes a NeighborTable
 
+        device = None if device is None else checked_device(device)
         return table_from_embeddings(model, tokenizer, k, protected, device)
 
     @classmethod
