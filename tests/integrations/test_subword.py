@@ -391,6 +391,8 @@ def test_what_has_no_table_is_refused():
     )
     with pytest.raises(ConfigError, match="quantised"):
         nnrs.NeighborTable.from_model(quantised, byte_level())
+    with pytest.raises(ConfigError, match=r"^the input embeddings must be .* got one on the meta device"):
+        nnrs.NeighborTable.from_model(gpt2().to("meta"), byte_level())
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,9 @@ def test_groups_that_do_not_fit_the_words_are_refused(groups, got):
         (None, "got NoneType"),
         (["market", "stock"], "got list"),
         (torch.zeros(6), r"got the shape \(6,\)"),
+        (VECTORS.to_sparse(), r"got torch\.sparse_coo\. Use its \.to_dense\(\)\."),
+        (VECTORS.to(torch.complex64), r"got torch\.complex64\. Use its \.real\."),
+        (VECTORS.to("meta"), r"got one on the meta device, which has none\. Load the weights first\."),
     ],
     ids=lambda value: type(value).__name__,
 )

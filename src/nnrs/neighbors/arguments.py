@@ -73,7 +73,19 @@ def as_matrix(vectors: Any) -> Float[Tensor, "vocab dim"]:
         raise ConfigError(
             f"vectors must be a matrix with a row for each word, got the shape {tuple(rows.shape)}."
         )
+    check_numbers("vectors", rows)
     return rows
+
+
+def check_numbers(name: str, rows: Tensor) -> None:
+    """Refuse a matrix that no cosine can be taken of."""
+    for refused, got, advice in (
+        (rows.layout != torch.strided, rows.layout, "Use its .to_dense()."),
+        (rows.is_complex(), rows.dtype, "Use its .real."),
+        (rows.is_meta, "one on the meta device, which has none", "Load the weights first."),
+    ):
+        if refused:
+            raise ConfigError(f"{name} must be a dense matrix of real numbers, got {got}. {advice}")
 
 
 def candidates_among(rows: Float[Tensor, "vocab dim"], protected: Iterable[int]) -> Bool[Tensor, " vocab"]:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from nnrs.embeddings import read_vectors
 from nnrs.errors import ConfigError
-from nnrs.neighbors.arguments import as_matrix, candidates_among
+from nnrs.neighbors.arguments import as_matrix, candidates_among, check_numbers
 from nnrs.neighbors.cache import fingerprint_of
 from nnrs.neighbors.search import nearest
 from nnrs.neighbors.table import (
@@ -138,6 +138,7 @@ def table_from_embeddings(
     pairs = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
     owner = model.get_decoder() if pairs else model
     weights = owner.get_input_embeddings().weight.detach()
+    check_numbers("the input embeddings", weights)
     if not weights.is_floating_point():
         raise ConfigError(
             f"the input embeddings are {weights.dtype}: quantised ones have no cosine. Make the table from the "
