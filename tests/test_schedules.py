@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -77,6 +78,21 @@ def test_beyond_the_end_a_schedule_stays_at_its_end_and_before_the_start_at_its_
 def test_a_step_in_the_place_of_a_share_is_warned_of_and_has_the_end_rate(step):
     with pytest.warns(UserWarning, match=rf"progress {step:g} is far past the end .* step / \(steps - 1\)"):
         assert Schedule("linear", 0.0, 0.2)(step) == 0.2
+
+
+@pytest.mark.parametrize("progress", [math.nan, np.float32("nan"), "0.5", None])
+def test_progress_that_is_no_number_is_refused(progress):
+    message = (
+        rf"^progress must be a number, 0 at the start and 1 at the end, got {re.escape(repr(progress))}\.$"
+    )
+    with unchecked(), pytest.raises(ConfigError, match=message):
+        Schedule("linear", 0.0, 0.2)(progress)
+
+
+@pytest.mark.parametrize("epochs", [0, -1])
+def test_a_dose_of_no_epoch_is_refused(epochs):
+    with pytest.raises(ConfigError, match=f"^a dose is over at least 1 epoch, got {epochs}\\.$"):
+        Schedule().dose(epochs)
 
 
 def test_a_schedule_may_fall():

@@ -88,6 +88,13 @@ def checked_rate(rate: Any, name: str) -> float:
     return float(rate)
 
 
+def _checked_progress(z: Any) -> float:
+    """`z` as a plain float, if it is a number."""
+    if not isinstance(z, Real) or math.isnan(z):
+        raise ConfigError(f"progress must be a number, 0 at the start and 1 at the end, got {z!r:.60}.")
+    return float(z)
+
+
 @dataclass(frozen=True)
 class Schedule:
     """A rate over training: `schedule(z)` = start + (end − start)·g(z) for progress z in [0, 1].
@@ -107,6 +114,7 @@ class Schedule:
 
     def __call__(self, z: float) -> float:
         """The rate at progress z, beyond the end that of the end; rounding is kept inside the two rates."""
+        z = _checked_progress(z)
         if z >= STEP:
             warnings.warn(
                 f"progress {z:g} is far past the end of {self}, whose end rate it gets. Give a share of training, "
@@ -118,6 +126,8 @@ class Schedule:
 
     def dose(self, num_epochs: int) -> float:
         """The mean rate over the epochs: schedules of one end rate differ in it as much as in shape."""
+        if num_epochs < 1:
+            raise ConfigError(f"a dose is over at least 1 epoch, got {num_epochs!r:.60}.")
         return sum(self(progress(epoch, num_epochs)) for epoch in range(num_epochs)) / num_epochs
 
     def remark(self, num_epochs: int) -> str | None:
