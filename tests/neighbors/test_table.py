@@ -282,6 +282,13 @@ def test_hubs_are_counted_over_filled_slots_and_tied_ones_ordered_by_id():
     assert NeighborTable(ids, similarities).hubs(1) == [(0, 2)]
 
 
+@pytest.mark.parametrize("count", [-1, 1.5])
+def test_a_count_of_hubs_that_is_none_is_refused(count):
+    message = rf"^count must be a whole number of at least 0, got {count}\.$"
+    with unchecked(), pytest.raises(ConfigError, match=message):
+        small_table().hubs(count)
+
+
 def test_a_saved_table_comes_back_whole(tmp_path):
     table = dataclasses.replace(small_table(), recall=0.1 + 0.2)
     table.save(tmp_path / "t.safetensors")

@@ -179,7 +179,7 @@ class NeighborTable:
 
     def hubs(self, count: int) -> list[tuple[int, int]]:
         """The words that are most often someone's neighbor, and how many rows name them."""
-        named = self.ids[self.similarities > -torch.inf]
+        count, named = whole("count", count, at_least=0), self.ids[self.similarities > -torch.inf]
         times, ids = torch.bincount(named, minlength=self.vocab_size).sort(descending=True, stable=True)
         pairs = zip(ids[:count].tolist(), times[:count].tolist(), strict=True)
         return [(word, number) for word, number in pairs if number > 0]
