@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tests.integrations.tiny import gpt2, table_of
+from tests.surroundings import unchecked
 
 from nnrs.errors import ConfigError
 from nnrs.integrations import huggingface
@@ -101,12 +102,25 @@ def test_one_document_end_several_or_none_are_ids():
     assert {each: Settings(prediction_rate=0.1, document_end=each).document_end for each in ends} == ends
 
 
+STATE = Curriculum(GPT2, None, Settings(prediction_rate=0.1)).state_dict()
+
+
 @pytest.mark.parametrize(
-    "state", [{}, {"step": 1, "micro_step": 0}, {"step": 1, "micro_step": 0, "temperature": 0.5}]
+    "state",
+    [
+        {},
+        {"step": 1, "micro_step": 0},
+        {"step": 1, "micro_step": 0, "temperature": 0.5},
+        {"step": 1, "micro_step": 0, "temperature": {"temperature": "warm", "best_valid_perplexity": 9.0}},
+        {**STATE, "step": "a"},
+        {**STATE, "step": -1},
+        {**STATE, "micro_step": 0.5},
+    ],
 )
 def test_a_state_that_is_none_is_refused_and_changes_nothing(state):
     ours = Curriculum(GPT2, None, Settings(prediction_rate=0.1))
-    with pytest.raises(ConfigError, match=r"a curriculum's state has .* Give it what state_dict\(\) gave"):
+    message = r"a curriculum's state has .* Give it what state_dict\(\) gave"
+    with unchecked(), pytest.raises(ConfigError, match=message):
         ours.load_state_dict(state)
     assert ours.step == 0
 

@@ -159,9 +159,10 @@ class Curriculum:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken."""
         try:
-            step, micro_step = state["step"], state["micro_step"]
-            temperature = TemperatureState(**state["temperature"])
-        except (KeyError, TypeError):
+            step, micro_step = (whole(name, state[name], at_least=0) for name in ("step", "micro_step"))
+            numbers = dict(state["temperature"]).items()
+            temperature = TemperatureState(**{name: float(number) for name, number in numbers})
+        except (ConfigError, KeyError, TypeError, ValueError):
             raise ConfigError(
                 f"a curriculum's state has step, micro_step and temperature, got {state!r:.60}. "
                 "Give it what state_dict() gave."
