@@ -25,7 +25,7 @@ from nnrs.metrics.contrasts import Contrast
 from nnrs.report.page import write_report
 from nnrs.report.picture import write_picture
 
-DOCS = RESULTS.parent / "docs"
+OUT, DOCS = RESULTS, RESULTS.parent / "docs"
 DOCUMENTS = [DOCS / "results.md", *sorted((DOCS / "studies").glob("*.md"))]
 PAGES = {
     "ptb-contrasts": "The contrasts named in advance, PTB, nine seeds",
@@ -176,9 +176,9 @@ def main() -> None:
     for document in DOCUMENTS:
         write_text(document, filled(document.read_text(encoding="utf-8"), made))
     for study in STUDIES:
-        write_text(RESULTS / f"{study}.csv", table_csv(records(study)))
+        write_text(OUT / f"{study}.csv", table_csv(records(study)))
     for study, title in PAGES.items():
-        page = RESULTS / f"{study}.html"
+        page = OUT / f"{study}.html"
         write_report([RESULTS / f"{study}.jsonl.xz"], page, title=title)
         print(page)
     write_picture(records(PICTURED), DOCS / "images" / f"{PICTURED}.svg")

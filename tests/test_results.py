@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from results import rebuild, studies
+from results import overview, rebuild, studies
 from tests.report.factory import make_result
 
 from nnrs.experiments.plan import read_plan
@@ -173,3 +173,28 @@ def test_a_grid_beside_the_records_can_be_read_and_has_the_runs_that_the_index_s
     row = next(line for line in index if f"/{grid} " in line)
     runs = row.split(" | ")[1].split(" of ")[-1]  # of some a part is there
     assert len(read_plan(RESULTS / grid, "").cells) == int(runs)
+
+
+def test_the_command_writes_documents_tables_pages_and_both_pictures(tmp_path, monkeypatch):
+    docs = tmp_path / "docs"
+    images, kept = docs / "images", DOCUMENTS[0].parent / "images"
+    images.mkdir(parents=True)
+    document = docs / "results.md"
+    document.write_text("<!-- overview -->\nold\n<!-- end -->\n", encoding="utf-8")
+    monkeypatch.setattr(rebuild, "DOCS", docs)
+    monkeypatch.setattr(rebuild, "DOCUMENTS", [document])
+    monkeypatch.setattr(rebuild, "OUT", tmp_path)
+    monkeypatch.setattr(rebuild, "STUDIES", ("ptb-large",))
+    monkeypatch.setattr(rebuild, "PAGES", {"ptb-large": "Large"})
+    monkeypatch.setattr(rebuild, "SEARCHES", {})
+    monkeypatch.setattr(rebuild, "GAINS", {})
+    rebuild.main()
+    assert (
+        document.read_text(encoding="utf-8")
+        == f"<!-- overview -->\n\n{overview.overview_markdown()}\n<!-- end -->\n"
+    )
+    assert (tmp_path / "ptb-large.csv").read_text() == (RESULTS / "ptb-large.csv").read_text()
+    assert "<h1>Large</h1>" in (tmp_path / "ptb-large.html").read_text(encoding="utf-8")
+    for name in ("overview.svg", "ptb-contrasts.svg"):
+        titles = [re.findall(r"<text[^>]*>([^<]*)", (folder / name).read_text()) for folder in (images, kept)]
+        assert titles[0] == titles[1]
