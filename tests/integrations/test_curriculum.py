@@ -176,6 +176,21 @@ def test_steps_are_counted_in_training_forwards_and_the_last_has_the_end_rate():
     assert rates == [0.0, 0.0, 0.5, 0.5, 1.0, 1.0]
 
 
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_forwards_without_gradient_are_left_alone_and_not_counted_also_in_training_mode(without):
+    model = gpt2().train()
+    options = {"neighbor_rate": 0.5, "prediction_rate": 0.5, "accumulation": 2}
+    expected = inputs_under(model, 2, **options)
+    with curriculum(model, table_of(model), steps=2, **options), embedded(model) as seen:
+        for _ in range(2):
+            with without():
+                model(input_ids=IDS, labels=IDS)
+            model(input_ids=IDS, labels=IDS)
+    evaluated = [seen.pop(3), seen.pop(0)]  # a training forward follows each, after its second pass
+    assert all(torch.equal(ids, IDS) for ids in evaluated)
+    assert [ids.tolist() for ids in seen] == [ids.tolist() for ids in expected]
+
+
 def rates_beyond(accumulation, *, begins):
     """γ of ten forwards along three steps, counted by the curriculum or by the loop that begins them."""
     model = gpt2().train()

@@ -140,8 +140,9 @@ def test_an_output_layer_that_makes_no_logits_is_refused():
         (lambda model: model.train()(input_ids=IDS), "given no labels. Pass them to the model itself"),
         (lambda model: model.eval()(input_ids=IDS, labels=IDS), "in eval mode. Call model.train"),
         (lambda model: None, "the model was not called"),
+        (torch.no_grad()(lambda model: model.train()(input_ids=IDS, labels=IDS)), "not called with gradient"),
     ],
-    ids=["no labels", "eval mode", "no call"],
+    ids=["no labels", "eval mode", "no call", "no gradient"],
 )
 def test_a_loop_in_which_nothing_can_be_replaced_is_told_why(call, told):
     model = gpt2()

@@ -79,7 +79,7 @@ def test_sampled_predictions_follow_the_models_distribution():
     ids = IDS[:1].expand(4000, -1).contiguous()
     with torch.no_grad():
         expected = model(input_ids=IDS[:1]).logits[0, 4].softmax(-1)
-    with embedded(model) as seen, curriculum(model, steps=1, prediction_rate=1.0), torch.no_grad():
+    with embedded(model) as seen, curriculum(model, steps=1, prediction_rate=1.0):
         model(input_ids=ids, labels=ids)
     shares = torch.bincount(seen[1][:, 5], minlength=VOCAB) / 4000
     errors = (expected * (1 - expected) / 4000).sqrt()
@@ -138,7 +138,7 @@ def test_what_a_model_does_to_its_logits_is_done_in_every_piece(few_at_once):
     shares = []
     for cap in (0.01, None):
         model = gemma2(cap).train()
-        with embedded(model) as seen, curriculum(model, steps=1, prediction_rate=1.0), torch.no_grad():
+        with embedded(model) as seen, curriculum(model, steps=1, prediction_rate=1.0):
             model(input_ids=ids, labels=ids)
         shares.append(torch.bincount(seen[1][:, 1:].flatten(), minlength=VOCAB) / (300 * 11))
     error = (1 / VOCAB / (300 * 11)) ** 0.5

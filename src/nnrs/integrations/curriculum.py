@@ -32,7 +32,7 @@ from nnrs.temperature import TemperatureState
 
 MICRO_STEPS = 1 << 16  # room for the forwards of one step in the number that a draw is keyed by
 
-NOT_CALLED = "the model was not called. Call the one that the curriculum was given."
+NOT_CALLED = "the model was not called with gradient. Call the one that the curriculum was given."
 NOT_TRAINING = "the model is in eval mode. Call model.train() before."
 NO_LABELS = (
     "the model was given no labels. Pass them to the model itself, as `labels` "
@@ -45,7 +45,8 @@ ALL_STEPS = "Give steps= all optimizer steps of the training, and accumulation= 
 class Curriculum:
     """The policy, the step it is at, and the hook through which a model reads what the policy chose.
 
-    The hook acts while the model is in training mode and is given labels; evaluation and `generate()` never see it.
+    The hook acts while the model is in training mode and is given labels, with gradient; evaluation and `generate()`
+    never see it.
     A `compiler` is what the model is compiled with where that cannot be seen on `model` itself. What trains the model
     may say whether it still does: an interrupted run is `running` no more, and its hook goes at the next forward.
     Where it goes on after the last step, `all_steps` says how to count them all.
@@ -196,13 +197,13 @@ class Curriculum:
         if not self._running():
             self.detach()
             return None
+        if not torch.is_grad_enabled():
+            return None  # it generates or evaluates, also where it was left in training mode
         named = dict(zip(self._names, args, strict=False)) | kwargs
         if not model.training or named.get("labels") is None:
-            # Without gradient a model generates or evaluates, also one that was left in training mode.
-            if torch.is_grad_enabled():
-                self._idle = NO_LABELS if model.training else NOT_TRAINING
-                if self._in_block and model.training:
-                    self.check_it_acts()
+            self._idle = NO_LABELS if model.training else NOT_TRAINING
+            if self._in_block and model.training:
+                self.check_it_acts()
             return None
         if self.accumulation and self.micro_step == self.accumulation:
             self.step, self.micro_step = self.step + 1, 0
@@ -303,8 +304,8 @@ def curriculum(
 ) -> Iterator[Curriculum]:
     """A curriculum over the next `steps` optimizer steps of a loop of your own.
 
-    A step is `accumulation` forwards of `model` in training mode with labels. Give it compiled if you call it so: the
-    pass that makes predictions is then compiled too. The settings are those of `Settings`.
+    A step is `accumulation` forwards of `model` in training mode with labels and gradient. Give it compiled if you
+    call it so: the pass that makes predictions is then compiled too. The settings are those of `Settings`.
     Tell it of each evaluation with `end_evaluation(perplexity)`, and save its `state_dict()` with your checkpoint.
     A first forward in training mode that is given no labels, though with gradient, is refused. After the last step
     the last rates stay, and a warning says so where they had moved.
