@@ -114,7 +114,8 @@ def test_rates_follow_the_trainers_steps_and_the_hook_goes_when_training_ends(tm
     assert (seen[0] == 1).all()
 
 
-def test_a_run_resumed_from_a_checkpoint_ends_where_an_unbroken_one_does(tmp_path):
+@pytest.mark.parametrize("evaluated", [{}, {"eval_on_start": True}], ids=["", "evaluated at the start"])
+def test_a_run_resumed_from_a_checkpoint_ends_where_an_unbroken_one_does(tmp_path, evaluated):
     def run(folder, resume=None, **options):
         model = gpt2(dropout=0.2)
         callback = InputCurriculum(
@@ -124,6 +125,7 @@ def test_a_run_resumed_from_a_checkpoint_ends_where_an_unbroken_one_does(tmp_pat
             rule="effective",
         )
         settings = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
+        settings |= evaluated
         made = trainer(folder, callback, model=model, gradient_accumulation_steps=2, **settings, **options)
         made.train(resume_from_checkpoint=resume)
         temperatures = [entry["neighbor_temperature"] for entry in made.state.log_history if "loss" in entry]

@@ -51,6 +51,7 @@ class InputCurriculum(TrainerCallback):
         self.settings.policy(table)  # what does not fit together is refused here, not after the data is read
         self.curriculum: Curriculum | None = None
         self._run: TrainerState | None = None
+        self._first_step = 0  # of this training, resumed or not
         self._evaluated: set[str] | None = None  # the first evaluation's metrics, until they are looked at
 
     def on_train_begin(
@@ -60,7 +61,7 @@ class InputCurriculum(TrainerCallback):
         if self.curriculum and self._run is state:
             raise ConfigError("the trainer was given the same InputCurriculum twice. Give it once.")
         self._detach()  # of a run that ended in an error
-        self._run = state  # a new one for each training
+        self._run, self._first_step = state, state.global_step  # a new state for each training
         model: nn.Module = kwargs["model"]
         self.curriculum = Curriculum(model, self.table, self.settings, _compiler(), _running(state))
         self._evaluated = set()
@@ -88,12 +89,12 @@ class InputCurriculum(TrainerCallback):
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Move the temperature; an evaluation before the first step, or outside of training, is no news."""
+        """Move the temperature; an evaluation before this training's first step, or outside of it, is no news."""
         metrics = kwargs.get("metrics", {})
         if self._evaluated is not None:
             self._evaluated |= set(metrics)
         loss = metrics.get(self.metric)
-        if self.curriculum and state.global_step > 0 and loss is not None:
+        if self.curriculum and state.global_step > self._first_step and loss is not None:
             self.curriculum.end_evaluation(perplexity_of(loss))
             self._hand_over(state)
 
