@@ -143,6 +143,50 @@ def test_a_run_resumed_from_a_checkpoint_ends_where_an_unbroken_one_does(tmp_pat
     assert same(unbroken, restored)
 
 
+def saved_at_the_end_of_an_epoch(folder, resume=None, rule="effective", **options):
+    """Temperatures of a run of twelve steps, six an epoch, that saves each third; also where it is resumed."""
+    model = gpt2()
+    callback = InputCurriculum(table_of(model), neighbor_rate=0.5, rule=rule)
+    settings = {
+        "max_steps": 12,
+        "save_strategy": "steps",
+        "save_steps": 3,
+        "eval_strategy": "epoch",
+        **options,
+    }
+    made = trainer(folder, callback, model=model, **settings)
+    made.train(resume_from_checkpoint=str(folder / f"checkpoint-{resume}") if resume else None)
+    return [entry["neighbor_temperature"] for entry in made.state.log_history if "loss" in entry]
+
+
+def test_an_evaluation_that_a_checkpoint_lacks_is_told_of_and_made_up_for_at_the_start(tmp_path):
+    unbroken = saved_at_the_end_of_an_epoch(tmp_path)
+    assert saved_at_the_end_of_an_epoch(tmp_path, resume=9) == unbroken  # a warning would be an error
+    assert saved_at_the_end_of_an_epoch(tmp_path, resume=6, eval_on_start=True) == unbroken
+    with pytest.warns(UserWarning, match="checkpoint of step 6 was saved before the evaluation") as told:
+        broken = saved_at_the_end_of_an_epoch(tmp_path, resume=6)
+    assert len(told) == 1
+    assert broken[:3] == unbroken[:3]
+    assert broken[3:] != unbroken[3:]
+
+
+@pytest.mark.parametrize(
+    ("resume", "options"),
+    [
+        (6, {"rule": "constant"}),
+        (6, {"eval_delay": 2}),
+        (12, {}),
+        (6, {"save_strategy": "epoch", "eval_strategy": "epoch"}),
+    ],
+    ids=["temperature stays", "not yet evaluated", "ended", "saved after"],
+)
+def test_a_checkpoint_that_lacks_no_evaluation_is_resumed_without_a_word(tmp_path, resume, options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        unbroken = saved_at_the_end_of_an_epoch(tmp_path, **options)
+        assert saved_at_the_end_of_an_epoch(tmp_path, resume=resume, **options) == unbroken
+
+
 def test_a_second_training_begins_at_the_first_temperature(tmp_path):
     model = gpt2()
     callback = InputCurriculum(table_of(model), neighbor_rate=0.5)

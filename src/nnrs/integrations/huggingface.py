@@ -68,6 +68,8 @@ class InputCurriculum(TrainerCallback):
         kept = _states(state).get(STATE)
         if state.global_step > 0 and kept:
             self.curriculum.load_state_dict(kept)
+            if self.curriculum.moves_temperature and _lacks_evaluation(args, state):
+                self._make_up_evaluation(args, state)
         self.curriculum.attach()
 
     def on_step_begin(
@@ -115,6 +117,18 @@ class InputCurriculum(TrainerCallback):
         self._check_metric()
         self._detach()
 
+    def _make_up_evaluation(self, args: TrainingArguments, state: TrainerState) -> None:
+        """Take the evaluation at the start for the one that this checkpoint lacks, or say that there is none."""
+        if args.eval_on_start:
+            self._first_step -= 1
+            return
+        warnings.warn(
+            f"the checkpoint of step {state.global_step} was saved before the evaluation that ends its epoch, which "
+            "is not made up for: the temperature of neighbors stays where an unbroken run would move it. "
+            "Resume with eval_on_start=True, or save with save_strategy='epoch'.",
+            stacklevel=3,
+        )
+
     def _check_metric(self) -> None:
         """Say so if the first evaluation had nothing to move the temperature by.
 
@@ -139,6 +153,19 @@ class InputCurriculum(TrainerCallback):
         if self.curriculum:
             self.curriculum.detach()
         self.curriculum = None
+
+
+def _lacks_evaluation(args: TrainingArguments, state: TrainerState) -> bool:
+    """Whether what is resumed was saved at the end of an epoch (by its steps), and before it was evaluated."""
+    is_due = args.eval_strategy == "epoch" and args.eval_delay <= (state.epoch or 0)
+    at_an_end = state.epoch == round(state.epoch or 0) and state.global_step < state.max_steps
+    made = any(
+        name.startswith("eval_")
+        for entry in state.log_history
+        if entry.get("step") == state.global_step
+        for name in entry
+    )
+    return is_due and at_an_end and not made
 
 
 def _running(state: TrainerState) -> Callable[[], bool]:
