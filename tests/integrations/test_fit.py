@@ -6,7 +6,27 @@ import pytest
 import torch
 from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, t5, table_of
 from torch import nn
-from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, MarianConfig, MarianMTModel
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    BertForTokenClassification,
+    BertGenerationConfig,
+    BertGenerationDecoder,
+    BertLMHeadModel,
+    BigBirdConfig,
+    BigBirdForPreTraining,
+    ElectraConfig,
+    ElectraForPreTraining,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    MarianConfig,
+    MarianMTModel,
+    RobertaConfig,
+    RobertaForCausalLM,
+    XLNetConfig,
+    XLNetLMHeadModel,
+)
 
 import nnrs
 from nnrs.errors import ConfigError, RunError
@@ -328,21 +348,65 @@ def test_a_call_keeps_its_form():
     assert (seen[0] != IDS)[:, 1:].all()
 
 
-def test_a_model_that_fills_in_masked_words_is_refused():
-    config = BertConfig(
-        vocab_size=VOCAB,
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-    )
-    for kind in (BertForMaskedLM, BertForPreTraining):
-        for model in (kind(config), Adapted(kind(config))):
-            with pytest.raises(ConfigError, match=f"{kind.__name__} fills in masked words"):
-                Curriculum(model, None, Settings(prediction_rate=0.1))
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+}
+
+
+class Derived(BertForMaskedLM):
+    """A class of one's own, made from one that is refused."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        (BertForMaskedLM, BertConfig),
+        (Derived, BertConfig),
+        (BertForPreTraining, BertConfig),
+        (BertForTokenClassification, BertConfig),
+        (ElectraForPreTraining, ElectraConfig),
+        (BigBirdForPreTraining, BigBirdConfig),
+        (XLNetLMHeadModel, lambda **sizes: XLNetConfig(vocab_size=VOCAB, d_model=8, n_layer=1, n_head=1)),
+    ],
+    ids=lambda value: value.__name__,
+)
+def test_a_model_that_fills_in_masked_words_or_marks_given_ones_is_refused(kind, config):
+    made = kind(config(**SIZES))
+    for model in (made, Adapted(made)):
+        with pytest.raises(ConfigError, match=f"{kind.__name__} fills in masked words"):
+            Curriculum(model, None, Settings(prediction_rate=0.1))
+
+
+def test_a_model_that_fills_in_masked_words_may_stand_beside_one_that_does_not():
     critic = gpt2()
-    critic.critic = BertForMaskedLM(config)  # is not what is trained
+    critic.critic = BertForMaskedLM(BertConfig(**SIZES))  # is not what is trained
     assert Curriculum(critic, None, Settings(prediction_rate=0.1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        (BertLMHeadModel, BertConfig),
+        (RobertaForCausalLM, RobertaConfig),
+        (BertGenerationDecoder, BertGenerationConfig),
+    ],
+)
+def test_a_decoder_of_berts_kind_is_refused_unless_its_configuration_says_that_it_is_one(kind, config):
+    made = kind(config(**SIZES))
+    for model in (made, Adapted(made)):
+        with pytest.raises(ConfigError, match=f"{kind.__name__} reads the words .* with is_decoder=True"):
+            Curriculum(model, None, Settings(prediction_rate=0.1))
+    assert Curriculum(kind(config(**SIZES, is_decoder=True)), None, Settings(prediction_rate=0.1))
+
+
+def test_a_configuration_whose_is_decoder_is_never_looked_at_says_nothing():
+    model = GPTNeoXForCausalLM(GPTNeoXConfig(**SIZES))
+    model.config.is_decoder = False  # as it is by default
+    assert Curriculum(model, None, Settings(prediction_rate=0.1))
 
 
 def test_data_parallel_is_refused():

@@ -1,5 +1,6 @@
 """What a curriculum has to know of the module that it is put on: what it is, what it wraps, what it embeds."""
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,10 @@ from nnrs.integrations.second_pass import Compiler
 from nnrs.neighbors.table import NeighborTable
 from nnrs.wording import counted
 
+# How the names of models end that fill in masked words or mark given ones.
+FILLS_IN = ("formaskedlm", "bertforpretraining", "fortokenclassification")
+# The same of transformers' own; another's model for pretraining may be causal.
+OWN_FILLS_IN = ("forpretraining", "xlmwithlmheadmodel", "flaubertwithlmheadmodel", "xlnetlmheadmodel")
 PADDING = 128  # ids that a model may embed beyond its tokenizer's, up to half of them, or a tenth of all
 
 
@@ -74,13 +79,20 @@ def embedded_ids(model: nn.Module) -> int | None:
 
 
 def check_kind(model: nn.Module) -> None:
-    """Refuse what a curriculum cannot serve: models that fill in masked words, encoder-decoders within others."""
-    adapted: Any = model
-    name = type(adapted.get_base_model() if hasattr(model, "get_base_model") else model).__name__
-    if name.lower().endswith(("formaskedlm", "bertforpretraining")):
+    """Refuse what a curriculum cannot serve: models that read ahead, encoder-decoders within others."""
+    given: Any = model
+    base = given.get_base_model() if hasattr(model, "get_base_model") else given  # of an adapter, LoRA's say
+    kind = type(base)
+    if any(_fills_in(each) for each in kind.__mro__):
         raise ConfigError(
-            f"{name} fills in masked words and never reads its own: "
+            f"{kind.__name__} fills in masked words, or marks given ones, and never reads its own: "
             "a curriculum is for causal and encoder-decoder models."
+        )
+    told = getattr(getattr(base, "config", None), "is_decoder", True) or is_encoder_decoder(base)
+    if not told and any(_asks_for_decoder(each) for each in kind.__mro__):
+        raise ConfigError(
+            f"{kind.__name__} reads the words that it is to predict, as its config's is_decoder is False. "
+            "For a causal model, make it with is_decoder=True."
         )
     writers = [part for part in model.modules() if _writes(part)]
     if writers and model not in writers and all(is_encoder_decoder(part) for part in writers):
@@ -88,6 +100,21 @@ def check_kind(model: nn.Module) -> None:
             f"{type(model).__name__} holds an encoder-decoder and does not show its decoder's inputs. "
             f"Give the curriculum that {type(writers[0]).__name__} itself."
         )
+
+
+def _fills_in(kind: type) -> bool:
+    """Whether a class of models fills in masked words or marks given ones, by its name."""
+    own = kind.__module__.startswith("transformers.")
+    return kind.__name__.lower().endswith(FILLS_IN + OWN_FILLS_IN if own else FILLS_IN)
+
+
+def _asks_for_decoder(kind: type) -> bool:
+    """Whether models of a class are causal only where `is_decoder` says so (BERT's): it is asked for as one is made.
+
+    Other configurations have an `is_decoder` too, False and never looked at (GPT-NeoX's).
+    """
+    code = getattr(inspect.unwrap(vars(kind).get("__init__", kind)), "__code__", None)
+    return code is not None and "is_decoder" in code.co_names
 
 
 def _writes(part: Any) -> bool:
