@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from tests.integrations.batches import expected_changes, packed_or_padded
 from tests.integrations.tiny import IDS, VOCAB, embedded, gpt2, inputs_under, llama, t5, table_of
+from torch.utils.checkpoint import checkpoint
 from transformers import M2M100Config, M2M100ForConditionalGeneration
 
 import nnrs
@@ -384,9 +385,12 @@ def test_a_copy_of_the_model_compiles_in_one_graph_with_what_is_around_it():
     assert torch.equal(score(IDS), model(input_ids=IDS).logits)
 
 
-def test_gradient_checkpointing_gives_equal_gradients():
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # in the second pass, rightly
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradient_checkpointing_gives_equal_gradients(reentrant):
     plain, checkpointed = gpt2(dropout=0.2).train(), gpt2(dropout=0.2).train()
-    checkpointed.gradient_checkpointing_enable()
+    checkpointed.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    checkpointed.enable_input_require_grads()  # without which a reentrant one gives none
     options = {"steps": 1, "neighbor_rate": 0.4, "prediction_rate": 0.4}
     seen = {}
     for model in (plain, checkpointed):
@@ -399,6 +403,23 @@ def test_gradient_checkpointing_gives_equal_gradients():
     expected = gradients(plain)
     for name, value in gradients(checkpointed).items():
         torch.testing.assert_close(value, expected[name], atol=1e-7, rtol=1e-5)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpoint_around_the_whole_model_is_refused_at_its_first_backward(reentrant):
+    model = gpt2().train()
+    embeddings = model.transformer.wte.weight  # a reentrant checkpoint asks for an input with gradient
+
+    def loss(ids, weight):
+        return model(input_ids=ids, labels=ids).loss
+
+    def loop():
+        with curriculum(model, table_of(model), steps=2, neighbor_rate=0.0):
+            checkpoint(loss, IDS, embeddings, use_reentrant=reentrant).backward()
+
+    with pytest.raises(RunError, match=r"run again within backward.*gradient_checkpointing_enable"):
+        loop()
+    assert not model._forward_pre_hooks
 
 
 @pytest.mark.parametrize("granularity", ["position", "sequence"])

@@ -39,6 +39,10 @@ NO_LABELS = (
     "(no label smoothing or loss function beside it)."
 )
 TAKEN_OVER = "another curriculum has taken the model over. Use one of them."
+CHECKPOINTED = (
+    "the whole model was run again within backward, as a step of its own: it would be given other inputs than those "
+    "of its loss. Checkpoint the activations of its layers instead (model.gradient_checkpointing_enable())."
+)
 ALL_STEPS = "Give steps= all optimizer steps of the training, and accumulation= the forwards of each."
 
 
@@ -205,6 +209,10 @@ class Curriculum:
             if self._in_block and model.training:
                 self.check_it_acts()
             return None
+        if (
+            torch._C._current_graph_task_id() != -1
+        ):  # as torch.utils.checkpoint asks whether backward is under way
+            raise RunError(CHECKPOINTED)
         if self.accumulation and self.micro_step == self.accumulation:
             self.step, self.micro_step = self.step + 1, 0
         if self._tells_end and self.step >= self.steps:
