@@ -228,9 +228,15 @@ def test_neighbors_share_leading_space_case_and_script_and_every_peer_is_found()
     assert not table.replaceable[list(alone)].any()
 
 
+def padded(model, tokenizer):
+    """The model with the tokenizer's rows, and three more."""
+    model.resize_token_embeddings(len(tokenizer) + 3)
+    return model
+
+
 def test_neighbors_are_the_nearest_once_the_mean_is_taken_off():
-    model = gpt2()
     tokenizer = fast([f" w{letter}" for letter in "abcdefghijkl"])  # plain words: all of one kind
+    model = padded(gpt2(), tokenizer)
     weights = model.get_input_embeddings().weight
     weights.data += 5.0  # a common offset, which plain cosine would take for likeness
     table = nnrs.NeighborTable.from_model(model, tokenizer, k=3)
@@ -243,10 +249,11 @@ def test_neighbors_are_the_nearest_once_the_mean_is_taken_off():
 
 
 def test_a_table_is_made_from_the_decoders_embeddings_and_only_reads_them():
-    model, tokenizer = t5(), byte_level()
+    tokenizer = byte_level()
+    model = padded(t5(), tokenizer)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     table = nnrs.NeighborTable.from_model(model, tokenizer, k=2, protected=[0])
-    assert table.vocab_size == 61
+    assert table.vocab_size == len(tokenizer) + 3
     assert neighbors_of(table, 1) == {2}
     assert not table.replaceable[0]
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -254,7 +261,8 @@ def test_a_table_is_made_from_the_decoders_embeddings_and_only_reads_them():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_the_default_dtype_changes_no_table_of_a_model(dtype):
-    model, tokenizer = gpt2(), byte_level()
+    tokenizer = byte_level()
+    model = padded(gpt2(), tokenizer)
     expected = nnrs.NeighborTable.from_model(model, tokenizer, k=2)
     with default_dtype(dtype):
         found = nnrs.NeighborTable.from_model(model, tokenizer, k=2)
@@ -277,7 +285,8 @@ compiled = partial(torch.compile, backend="eager")
 )
 @pytest.mark.parametrize("make", [gpt2, t5])
 def test_the_table_of_a_wrapped_model_is_that_of_the_model_inside(make, wrap):
-    model, tokenizer = make(), byte_level()
+    tokenizer = byte_level()
+    model = padded(make(), tokenizer)
     table, wrapped = (nnrs.NeighborTable.from_model(each, tokenizer, k=2) for each in (model, wrap(model)))
     assert table.replaceable.any()
     assert torch.equal(wrapped.ids, table.ids)
@@ -404,17 +413,28 @@ def test_what_is_no_tokenizer_of_transformers_is_refused(tokenizer):
         nnrs.NeighborTable.from_model(gpt2(), tokenizer)
 
 
+def test_a_tokenizer_far_smaller_than_the_models_embeddings_is_refused():
+    tokenizer, model = byte_level(), gpt2()  # 21 and 61
+    message = r"tokenizer has 21 ids, but the model embeds 61, .*resize_token_embeddings\(21\)"
+    with pytest.raises(ConfigError, match=message):
+        nnrs.NeighborTable.from_model(model, tokenizer, k=2)
+    model.resize_token_embeddings(21)
+    assert nnrs.NeighborTable.from_model(model, tokenizer, k=2).vocab_size == 21
+
+
 @pytest.mark.parametrize("value", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_embeddings_that_are_all_equal_are_refused(value, dtype):
-    model = gpt2().to(dtype)
+    tokenizer = byte_level()
+    model = padded(gpt2(), tokenizer).to(dtype)
     torch.nn.init.constant_(model.get_input_embeddings().weight, value)
     with pytest.raises(ConfigError, match="the input embeddings are all equal"):
-        nnrs.NeighborTable.from_model(model, byte_level(), k=2)
+        nnrs.NeighborTable.from_model(model, tokenizer, k=2)
 
 
 def test_pieces_at_the_mean_have_no_neighbors_and_leave_fewer_to_their_peers():
-    model, tokenizer = gpt2(), fast(list("abcdef"))
+    tokenizer = fast(list("abcdef"))
+    model = padded(gpt2(), tokenizer)
     weights = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
     with torch.no_grad():
         model.get_input_embeddings().weight[:, :2] = 2.0  # a mean that is exact

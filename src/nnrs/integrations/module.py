@@ -11,6 +11,7 @@ from torch import nn
 from nnrs.errors import ConfigError
 from nnrs.integrations.batch import is_encoder_decoder
 from nnrs.integrations.second_pass import Compiler
+from nnrs.neighbors.arguments import may_be_padded
 from nnrs.neighbors.table import NeighborTable
 from nnrs.wording import counted
 
@@ -18,7 +19,6 @@ from nnrs.wording import counted
 FILLS_IN = ("formaskedlm", "bertforpretraining", "fortokenclassification")
 # The same of transformers' own; another's model for pretraining may be causal.
 OWN_FILLS_IN = ("forpretraining", "xlmwithlmheadmodel", "flaubertwithlmheadmodel", "xlnetlmheadmodel")
-PADDING = 128  # ids that a model may embed beyond its tokenizer's, up to half of them, or a tenth of all
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -52,7 +52,7 @@ def _unwrapping(model: nn.Module) -> Iterator[nn.Module]:
 def fitted(table: NeighborTable, model: nn.Module) -> NeighborTable:
     """The table with a row for every id that the model embeds; ids that the table does not know have no neighbors."""
     rows = embedded_ids(model) or table.vocab_size
-    if not rows - max(min(PADDING, rows // 2), rows // 10) <= table.vocab_size <= rows:
+    if not may_be_padded(table.vocab_size, rows):
         raise ConfigError(
             f"the table has {counted(table.vocab_size, 'row')}, but the model embeds {counted(rows, 'id')}. "
             "Make it with this model's tokenizer: NeighborTable.from_model(model, tokenizer)."

@@ -12,6 +12,17 @@ from torch import Tensor
 from nnrs.errors import ConfigError
 from nnrs.wording import counted
 
+PADDING = 128  # ids that a model may embed beyond its tokenizer's, up to half of them, or a tenth of all
+
+
+def may_be_padded(known: int, embedded: int) -> bool:
+    """Whether a model that embeds so many ids may be of a tokenizer with so many, and the rest be padding.
+
+    >>> may_be_padded(151_665, 152_064), may_be_padded(259, 384), may_be_padded(178, 534)
+    (True, True, False)
+    """
+    return embedded - max(min(PADDING, embedded // 2), embedded // 10) <= known <= embedded
+
 
 def whole(name: str, value: Any, at_least: int | None = None) -> int:
     """A whole number of any library's, as Python's; anything else (a truth value, too), or less, is refused."""

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from nnrs.embeddings import read_vectors
 from nnrs.errors import ConfigError
-from nnrs.neighbors.arguments import as_matrix, candidates_among, check_numbers
+from nnrs.neighbors.arguments import as_matrix, candidates_among, check_numbers, may_be_padded
 from nnrs.neighbors.cache import fingerprint_of
 from nnrs.neighbors.search import nearest
 from nnrs.neighbors.table import (
@@ -144,7 +144,14 @@ def table_from_embeddings(
             f"the input embeddings are {weights.dtype}: quantised ones have no cosine. Make the table from the "
             "model before it is quantised."
         )
-    return _table(weights, tokenizer, k, protected, centred=True, device=device)
+    pieces = pieces_of(tokenizer)
+    if len(pieces) < len(weights) and not may_be_padded(len(pieces), len(weights)):
+        raise ConfigError(
+            f"the tokenizer has {counted(len(pieces), 'id')}, but the model embeds {len(weights):,}, more than "
+            "padding explains. Give the model's own tokenizer; if this is it, call "
+            f"model.resize_token_embeddings({len(pieces)}) first."
+        )
+    return _table(weights, pieces, k, protected, centred=True, device=device)
 
 
 def _with_embeddings(model: Any) -> Any:
@@ -168,12 +175,12 @@ def table_from_vectors(
     device: torch.device | str | None = None,
 ) -> NeighborTable:
     """The nearest by cosine among given vectors; a file of word vectors serves the pieces at the edge of a word."""
-    rows = _read(vectors, tokenizer) if isinstance(vectors, Path | str) else as_matrix(vectors)
-    return _table(rows, tokenizer, k, protected, centred=False, device=device)
-
-
-def _read(path: Path | str, tokenizer: Tokenizer) -> Float[Tensor, "rows dim"]:
     pieces = pieces_of(tokenizer)
+    rows = _read(vectors, pieces) if isinstance(vectors, Path | str) else as_matrix(vectors)
+    return _table(rows, pieces, k, protected, centred=False, device=device)
+
+
+def _read(path: Path | str, pieces: Sequence[Piece]) -> Float[Tensor, "rows dim"]:
     words = [n for n, piece in enumerate(pieces) if piece.at_edge and not piece.protection]
     found = read_vectors(path, [pieces[n].text.strip() for n in words]).vectors
     vectors = found.new_zeros(len(pieces), found.shape[1])
@@ -183,14 +190,13 @@ def _read(path: Path | str, tokenizer: Tokenizer) -> Float[Tensor, "rows dim"]:
 
 def _table(
     vectors: Float[Tensor, "rows dim"],
-    tokenizer: Tokenizer,
+    pieces: Sequence[Piece],
     k: int | None,
     protected: Iterable[int],
     *,
     centred: bool,
     device: torch.device | str | None,
 ) -> NeighborTable:
-    pieces = pieces_of(tokenizer)
     if len(pieces) > len(vectors):
         raise ConfigError(
             f"the tokenizer's ids go up to {len(pieces) - 1}, but there are {len(vectors):,} vectors. "
