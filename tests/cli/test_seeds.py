@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import statistics
 
 import pytest
@@ -96,6 +97,26 @@ def test_a_single_seed_has_its_folder_and_no_mean(done, folder):
     assert printed["runs"] == [json.loads((folder / "one" / "seed-5" / "summary.json").read_text())]
     assert printed["mean"] is printed["sd"] is None
     assert [path.name for path in (folder / "one").iterdir()] == ["seed-5"]
+
+
+def test_a_mean_is_of_one_configuration_and_counts_a_copy_once(done, nnrs, options, folder, summaries):
+    runs = shutil.copytree(folder / "runs", folder / "more")
+    shutil.copytree(runs / "seed-1", runs / "seed-1-copy")
+    again = nnrs("train", "--out", runs, "--resume", "--json")
+    printed, values = json.loads(again.stdout), [summary["test_perplexity"] for summary in summaries]
+    assert len(printed["runs"]) == 4
+    assert printed["mean"]["test_perplexity"] == pytest.approx(statistics.mean(values))
+    assert printed["sd"]["test_perplexity"] == pytest.approx(statistics.stdev(values))
+    assert "seed-1-copy has the configuration and the seed of seed-1: a mean counts them once" in again.stderr
+    longer = nnrs(*options, "--epochs", 3, "--seed", 3, "--out", runs / "seed-3")
+    assert longer.returncode == 0, longer.stderr
+    again = nnrs("train", "--out", runs, "--resume")
+    assert "seed-3" in again.stdout
+    assert "mean" not in again.stdout
+    assert (
+        "no mean: the runs have 2 configurations (their first runs: seed-1, seed-3). "
+        f"A mean of each: nnrs results {runs} --format md\n" in again.stderr
+    )
 
 
 def test_seeds_that_diverge_are_named_after_the_table_of_the_others(nnrs, options, tmp_path):

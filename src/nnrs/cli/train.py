@@ -146,9 +146,8 @@ def _carry_out(
 
 def _tell(outcomes: "list[Outcome]", several: bool, out: Path, json: bool) -> None:
     """The scores of what came to its end, which of that came apart, and why the rest did not."""
-    summaries = {item.run.directory.path.name: item.summary for item in outcomes if item.summary}
-    if summaries and several:
-        report_several(summaries, out, json)
+    if several and any(item.summary for item in outcomes):
+        report_several(outcomes, out, json)
     elif outcomes[0].summary and outcomes[0].run.group.leads:
         report(outcomes[0].summary, out, json)
     _warn([item.run for item in outcomes if item.summary and item.run.group.leads])

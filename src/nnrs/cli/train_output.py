@@ -11,6 +11,7 @@ from nnrs.wording import counted
 if TYPE_CHECKING:
     from nnrs.experiments.prepare import Parts
     from nnrs.experiments.run import Run
+    from nnrs.experiments.together import Outcome
 
 PERPLEXITIES = ("valid_perplexity", "test_perplexity")
 LONG = 8 * 3600  # seconds: who did not mean to wait for so long is told of something shorter
@@ -88,13 +89,15 @@ def report(summary: dict[str, Any], out: Path, json: bool) -> None:
     note(f"run directory: {out}")
 
 
-def report_several(summaries: dict[str, dict[str, Any]], out: Path, json: bool) -> None:
-    """A row for each run, and mean and standard deviation where there are several."""
+def report_several(outcomes: "list[Outcome]", out: Path, json: bool) -> None:
+    """A row for each run, and mean and standard deviation where there are several seeds of one configuration."""
     from statistics import mean, stdev
 
-    over = {"mean": mean, "sd": stdev} if len(summaries) > 1 else {}
-    scores = {name: [summary[name] for summary in summaries.values()] for name in PERPLEXITIES}
+    counted_once = _seeds_of_one_configuration(outcomes, out)
+    over = {"mean": mean, "sd": stdev} if len(counted_once) > 1 else {}
+    scores = {name: [summary[name] for summary in counted_once] for name in PERPLEXITIES}
     spread = {word: {name: of(values) for name, values in scores.items()} for word, of in over.items()}
+    summaries = {item.run.directory.path.name: item.summary for item in outcomes if item.summary}
     if json:
         print_json({"runs": list(summaries.values()), "mean": spread.get("mean"), "sd": spread.get("sd")})
         return
@@ -105,3 +108,29 @@ def report_several(summaries: dict[str, dict[str, Any]], out: Path, json: bool) 
     rows += [(word, *(f"{value:.2f}" for value in values.values()), "") for word, values in spread.items()]
     print_table("perplexity: lower is better", ("run", "valid", "test", "best epoch"), rows)
     note(f"run directories in {out}")
+
+
+def _seeds_of_one_configuration(outcomes: "list[Outcome]", out: Path) -> list[dict[str, Any]]:
+    """The summary of each seed once; none where the runs differ in more, which is said."""
+    from nnrs.experiments.plan import several
+    from nnrs.experiments.score_keys import version_of
+    from nnrs.experiments.store import group_of
+
+    by_group: dict[tuple[str, str], dict[int, str]] = {}  # the first run of each seed
+    found: dict[str, dict[str, Any]] = {}
+    for run, summary in ((item.run, item.summary) for item in outcomes if item.summary):
+        config, name = run.parts.config, run.directory.path.name
+        group = group_of(config, run.directory.config()), version_of(summary["signature"])
+        first = by_group.setdefault(group, {}).setdefault(config.seed, name)
+        if first == name:
+            found[name] = summary
+        else:
+            note(f"{name} has the configuration and the seed of {first}: a mean counts them once")
+    if len(by_group) == 1:
+        return list(found.values())
+    firsts = several([next(iter(names.values())) for names in by_group.values()])
+    note(
+        f"no mean: the runs have {len(by_group)} configurations (their first runs: {firsts}). "
+        f"A mean of each: nnrs results {out} --format md"
+    )
+    return []
