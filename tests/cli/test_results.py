@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import lzma
+import shutil
 from html import unescape
 
 import torch
@@ -164,6 +165,31 @@ def test_runs_of_a_plan_that_are_missing_are_told_beside_the_results_and_on_the_
     assert lead[0].startswith(f"<li>{of_seed.strip()}</li><li>One seed decides nothing: ")
     assert "--seeds" not in lead[0]
     assert lead[1] == f"<li>{of_method.strip()}</li><li>{NOTHING_YET}</li>"
+
+
+def test_runs_of_a_folder_that_are_not_finished_are_told_beside_the_results_and_on_the_page(
+    nnrs_each, finished, tmp_path
+):
+    folder = tmp_path / "sd"
+    for name in ("seed-1", "seed-2", "seed-3"):
+        shutil.copytree(finished, folder / name)
+    assert missing_runs([folder]) == []
+    (folder / "seed-2" / "summary.json").unlink()
+    done = nnrs_each(
+        {
+            "csv": ["results", folder],
+            "md": ["results", folder, "--format", "md"],
+            "report": ["report", folder],
+        }
+    )
+    said = (
+        "1 of 3 runs in sd is not finished and left out: seed-2. "
+        "Continue with `nnrs train --out sd --resume`; what diverged would again.\n"
+    )
+    assert {name: (item.returncode, item.stderr) for name, item in done.items()} == dict.fromkeys(
+        done, (0, said)
+    )
+    assert f"<li>{said.strip()}</li>" in unescape((folder / "report.html").read_text())
 
 
 def test_a_run_that_was_begun_is_not_finished_nor_one_whose_process_died_before_its_folder_was_made(tmp_path):
