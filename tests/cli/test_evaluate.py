@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from nnrs.cli.evaluate import _note_differences
+from nnrs.cli.evaluate import _note_differences, _note_seeds_at_odds
 from nnrs.experiments.subject import Request
 from nnrs.metrics.score import Score
 
@@ -208,6 +208,21 @@ def test_runs_that_differ_in_their_seed_alone_have_a_mean_and_a_spread(
     shown = f"{means[0]['value']:.2f}", f"± {means[0]['sd']:.2f} (sd)"
     assert all(part in row for part in shown)
     assert "|policy:" not in printed[-1]  # in which they differ
+    shutil.copytree(folder / "seeds" / "seed-1", folder / "seeds" / "seed-1-copy")
+    *alone, mean = json.loads(nnrs("evaluate", folder / "seeds", "--json").stdout)
+    assert len(alone) == 4
+    assert mean == means[0]  # a copy counts once
+
+
+def test_a_mean_that_is_not_there_because_runs_of_one_seed_differ_is_missed_aloud(capsys):
+    signatures = [f"split:test|seed:{seed}" for seed in (1, 2, 1)]
+    scores = [Score("ppl", 9.0 + place, signature) for place, signature in enumerate(signatures)]
+    _note_seeds_at_odds([*scores, Score("wmd", 1.0, "split:test|seed:1")])
+    assert capsys.readouterr().err == (
+        "no mean over seeds of ppl (test): runs of one seed and one setting have several values\n"
+    )
+    _note_seeds_at_odds([*scores[:2], scores[0]])
+    assert capsys.readouterr().err == ""
 
 
 def on_a_terminal(environment, stream, *words, columns=300):

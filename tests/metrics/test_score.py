@@ -3,7 +3,7 @@
 import pytest
 
 from nnrs.errors import ConfigError
-from nnrs.metrics.score import FAMILIES, Score, differences, over_seeds
+from nnrs.metrics.score import FAMILIES, Score, differences, over_seeds, seeds_at_odds
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,13 @@ def test_seeds_have_a_mean_where_nothing_else_differs_and_none_comes_twice():
     assert mean.sd == pytest.approx((0.09 + 0.01 + 0.16) ** 0.5 / 2**0.5)
     assert str(mean) == "wmd|n:9,8|k:5|seed:1,2,3 = 0.5000 ± 0.3606 (sd)"
     assert over_seeds(scores(first)) == []
-    assert over_seeds(scores(first, second, first)) == []  # a copy of a run says nothing of seeds
+    [mean] = over_seeds(scores(first, second, first))  # a copy of a run says nothing of seeds
+    assert (mean.value, mean.signature) == (pytest.approx(0.3), "n:9,8|k:5|seed:1,2")
+    assert over_seeds(scores(first, first)) == []
+    odd = ("wmd", 0.3, "n:9|k:5|seed:1")  # another value of the first seed
+    assert over_seeds(scores(first, second, odd)) == []
+    assert seeds_at_odds(scores(first, second, odd)) == scores(first)
+    assert seeds_at_odds(scores(first, second, first)) == []
     assert over_seeds(scores(first, ("wmd", 0.4, "n:9|k:6|seed:2"))) == []  # another setting
     assert over_seeds(scores(first, ("self-wmd", 0.4, "n:9|k:5|seed:2"))) == []  # another metric
     assert over_seeds(scores(("bleu4", 1.0, "text:a"), ("bleu4", 2.0, "text:a"))) == []  # no seed

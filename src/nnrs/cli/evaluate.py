@@ -190,6 +190,8 @@ def _print(scores: "list[tuple[str, Score]]", json: bool) -> None:
     several_runs = len({run for run, _ in scores}) > 1
     _note_differences([score for _, score in scores])
     means = over_seeds([score for _, score in scores]) if several_runs else []
+    if several_runs:
+        _note_seeds_at_odds([score for _, score in scores])
     if json:
         records = [{**({"run": run} if several_runs else {}), **score.as_dict()} for run, score in scores]
         print_json(records[0] if len(records) == 1 else [*records, *(mean.as_dict() for mean in means)])
@@ -251,6 +253,15 @@ def _note_differences(scores: "list[Score]") -> None:
     ]
     are = "is not comparable as it stands" if len(apart) == 1 else "are not comparable as they stand"
     note(f"{_named_or_counted(apart, rows)} {are}, the runs differ in {'; '.join(reasons)}")
+
+
+def _note_seeds_at_odds(scores: "list[Score]") -> None:
+    """Say in one line which rows have no mean because runs of one seed and one setting differ in them."""
+    from nnrs.metrics.score import seeds_at_odds
+
+    if labels := list(dict.fromkeys(map(_label, seeds_at_odds(scores)))):
+        of = _named_or_counted(labels, {_label(score) for score in scores})
+        note(f"no mean over seeds of {of}: runs of one seed and one setting have several values")
 
 
 def _labels_by_reason(rows: "dict[str, list[Score]]") -> dict[str, list[str]]:

@@ -193,15 +193,30 @@ class SeedMean:
 def over_seeds(scores: Sequence[Score]) -> list[SeedMean]:
     """The means of those scores that say the same of everything but their seed, no seed twice.
 
-    How many sentences could be compared is an outcome, too, and may differ.
-
     >>> same, other = [Score("ppl", 9.0, "k:5|seed:1"), Score("ppl", 8.0, "k:5|seed:2")], "k:6|seed:3"
     >>> [(mean.value, mean.signature) for mean in over_seeds([*same, Score("ppl", 7.0, other)])]
     [(8.5, 'k:5|seed:1,2')]
     """
-    alike: dict[tuple[str, ...], list[Score]] = {}
+    return [SeedMean(tuple(group)) for group in _alike(scores) if len(group) > 1 and not _repeats(group)]
+
+
+def seeds_at_odds(scores: Sequence[Score]) -> list[Score]:
+    """Of those that have no mean because one seed has several values, the first."""
+    return [group[0] for group in _alike(scores) if _repeats(group)]
+
+
+def _alike(scores: Sequence[Score]) -> list[list[Score]]:
+    """Scores that say the same of everything but their seed, together; that of a copy of a run counts once.
+
+    How many sentences could be compared is an outcome, too, and may differ.
+    """
+    alike: dict[tuple[str, ...], dict[tuple[str, float], Score]] = {}
     for score in scores:
         told = (f"{name}:{value}" for name, value in score.parts.items() if name not in ("seed", "n"))
-        alike.setdefault((score.metric, *told), []).append(score)
-    seeds = {key: [score.parts.get("seed") for score in group] for key, group in alike.items()}
-    return [SeedMean(tuple(alike[key])) for key, found in seeds.items() if len(set(found)) == len(found) > 1]
+        alike.setdefault((score.metric, *told), {})[score.signature, score.value] = score
+    return [list(group.values()) for group in alike.values()]
+
+
+def _repeats(scores: Sequence[Score]) -> bool:
+    """Whether a seed comes several times."""
+    return len({score.parts.get("seed") for score in scores}) < len(scores)
