@@ -35,6 +35,14 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
+def check_format(found: Any, where: Path) -> None:
+    """Refuse a run, or a config.json by itself, of a format that this version cannot read."""
+    if not isinstance(found, int) or found > FORMAT:
+        raise RunError(
+            f"{where} has run format {found}; this version of nnrs reads up to {FORMAT}. Update nnrs."
+        )
+
+
 @contextmanager
 def folder_at_once(path: Path) -> Iterator[Path]:
     """A hidden folder beside `path` to be filled; it becomes `path` in one step, or goes where filling it fails.
@@ -96,11 +104,7 @@ class RunDirectory(Checkpoints):
                     f"{run.path} is not a run directory, but holds {len(inside)}. Name one: {inside[0]}"
                 )
             raise RunError(f"{run.path} is not a run directory: {there}. Was it made by `nnrs train`?")
-        found = run.config().get("format")
-        if not isinstance(found, int) or found > FORMAT:
-            raise RunError(
-                f"{run.path} has run format {found}; this version of nnrs reads up to {FORMAT}. Update nnrs."
-            )
+        check_format(run.config().get("format"), run.path)
         return run
 
     @property

@@ -60,6 +60,16 @@ BAD_TRAINING = {
     "config key": ("--config {files}/key.toml", "setting training 'epoch'", "Did you mean 'epochs'?"),
     "config type": ("--config {files}/type.toml", "policy.method must be str, got 3"),
     "config that is no TOML": ("--config {files}/broken.toml", "broken.toml", "line 2"),
+    "config of a later version": (
+        "--config {files}/later.json",
+        "later.json has run format 99; this version of nnrs reads up to 1",
+        "Update nnrs",
+    ),
+    "config with a key twice": (
+        "--config {files}/twice.json",
+        "twice.json has 'training' 2 times in one table",
+        "Keep one of them",
+    ),
     # places
     "below a file": ("--out {text}/run", "small.txt is a file, and a folder is expected"),
     "seeds below a file": ("--seeds 1-3 --out {text}/run", "small.txt is a file, and a folder"),
@@ -84,6 +94,8 @@ def files(tmp_path_factory, text):
     (folder / "short.bin").write_bytes(b"2 4\n" + rows[:-3])
     (folder / "key.toml").write_text("[training]\nepoch = 3\n")
     (folder / "type.toml").write_text("[policy]\nmethod = 3\n")
+    (folder / "later.json").write_text('{"format": 99, "seed": 3}')
+    (folder / "twice.json").write_text('{"training": {"epochs": 3}, "seed": 3, "training": {}}')
     (folder / "broken.toml").write_text("[training]\nepochs 3\n")
     return folder
 

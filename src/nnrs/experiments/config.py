@@ -5,8 +5,10 @@ import json
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from nnrs.models import TRANSLATORS
 from nnrs.models.base import ModelConfig
 from nnrs.policies.methods import METHODS, PolicyConfig
 from nnrs.registry import look_up
+from nnrs.run_directory import check_format
 from nnrs.seeding import check_seed
 from nnrs.training.loop import TrainingConfig
 from nnrs.training.optimize import OptimizerConfig
@@ -172,14 +175,18 @@ def leaves(table: Mapping[str, Any], path: str = "") -> Iterable[tuple[str, Any]
 
 def read_config(path: Path) -> dict[str, Any]:
     """The nested settings of a TOML or JSON file; a run's own config.json may be used as it is."""
-    return typed(RunConfig, settings_of(read_table(path)), "")
+    values = read_table(path)
+    if "format" in values:  # of a run's own; a file by hand says none
+        check_format(values["format"], path)
+    return typed(RunConfig, settings_of(values), "")
 
 
 def read_table(path: Path) -> dict[str, Any]:
     """The values of a TOML or JSON file, whatever they are."""
     try:
         text = path.read_text(encoding="utf-8")
-        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        once, of_json = partial(_each_once, path), path.suffix == ".json"
+        values = json.loads(text, object_pairs_hook=once) if of_json else tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"cannot read the config {path}: {error.strerror}. Check the path.") from None
     except ValueError as error:
@@ -189,6 +196,14 @@ def read_table(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"the config {path} must hold a table of settings.")
     return values
+
+
+def _each_once(path: Path, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A table of JSON, which would let the last of two values win where TOML refuses them."""
+    name, times = Counter(name for name, _ in pairs).most_common(1)[0] if pairs else ("", 0)
+    if times > 1:
+        raise ConfigError(f"the config {path} has '{name}' {times} times in one table. Keep one of them.")
+    return dict(pairs)
 
 
 def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
