@@ -356,6 +356,22 @@ REFUSED = {
         "smaller prefix or length",
     ),
     "vectors": ("{run} --metrics wmd --vectors {folder}/absent.vec", "absent.vec"),
+    "vectors of perplexity": (
+        "{run} --metrics perplexity,bleu --vectors {folder}/absent.vec",
+        "--vectors is about noise, wmd, self-wmd, exposure: leave it out, or ask for one of them with --metrics.",
+    ),
+    "decoding of perplexity": ("{run} --decode greedy", "--decode is about bleu, ", ": leave it out"),
+    "length of perplexity": ("{run} --metrics deciles,noise --length 9", "--length is about bleu, "),
+    "seed of perplexity": ("{run} --seed 0", "--seed is about noise, bleu, "),
+    "oracle of bleu": ("{run} --metrics bleu --oracle {run}", "--oracle is about exposure: leave it out"),
+    "vectors of bleu": (
+        "--text {folder}/made.txt --references {folder}/gold.txt --metrics bleu --vectors {folder}/absent.vec",
+        "--vectors is about noise, wmd, ",
+    ),
+    "references of self-bleu": (
+        "--text {folder}/made.txt --references {folder}/gold.txt --metrics self-bleu",
+        "--references is about bleu, wmd: leave it out",
+    ),
 }
 
 

@@ -87,6 +87,18 @@ def _check(given: dict[str, Any]) -> None:
             raise ConfigError(f"--{name} is about runs: leave it out with --text.")
 
 
+def _refuse_idle(given: dict[str, Any], metrics: Collection[str]) -> None:
+    """An option that none of the metrics has a use for is a mistake; `all` may have one for each."""
+    from nnrs.errors import ConfigError
+    from nnrs.experiments.scoring import USED_BY
+
+    for name, users in USED_BY.items():
+        if name in given_options(given) and not {*metrics} & {"all", *users}:
+            raise ConfigError(
+                f"--{name} is about {', '.join(users)}: leave it out, or ask for one of them with --metrics."
+            )
+
+
 def _request(given: dict[str, Any], run: Path) -> "Request":
     from nnrs.experiments.subject import Request
     from nnrs.experiments.translations import usual_decoding
@@ -118,6 +130,7 @@ def _of_runs(paths: list[Path], given: dict[str, Any], device: str) -> "list[tup
     for run, request in zip(runs, requests, strict=True):
         config = config_of(RunDirectory.open(run))
         check_measurable(request, config, str(run))
+        _refuse_idle(given, request.metrics)
         if package := missing_package(request.metrics, config.data.task):
             raise package.error()
     shelf, place, scores = Shelf(), choose_device(device), []
@@ -165,6 +178,7 @@ def _of_files(
             )
     chosen = possible if metrics in ((), ("all",)) else metrics
     scorers = {name: look_up(TEXT_METRICS, name, "metric of text") for name in chosen}
+    _refuse_idle({"references": references, "vectors": vectors}, metrics or ("all",))
     if package := missing_package(chosen, LANGUAGE_MODEL):
         raise package.error()
     texts, scores = texts_of_files(text, references, vectors), []

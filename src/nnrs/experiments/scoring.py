@@ -20,6 +20,14 @@ from nnrs.metrics.score import Score
 from nnrs.registry import look_up
 
 OF_WINDOWS = (*TEXT_METRICS, "exposure")  # metrics of a language model's text that continues prefixes
+# The options of `nnrs evaluate` that some metrics alone have a use for.
+USED_BY = {
+    **dict.fromkeys(("decode", "sentences", "prefix", "length"), OF_WINDOWS),
+    "seed": ("noise", *OF_WINDOWS),
+    "vectors": ("noise", "wmd", "self-wmd", "exposure"),
+    "oracle": ("exposure",),
+    "references": ("bleu", "wmd"),
+}
 
 
 def evaluate_run(
