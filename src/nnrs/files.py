@@ -131,9 +131,14 @@ def check_replaceable(path: Path, mark: str, kind: str) -> None:
 
 
 def refuse_file(path: Path) -> None:
-    """An error where a file stands in the place of a folder, or of one that is to hold it."""
+    """An error where a file, or a link to nothing, is in the place of a folder or of one that is to hold it."""
     with explained(path, "read"):
-        lowest = next((place for place in (path, *path.parents) if place.exists()), None)
+        lowest = next((place for place in (path, *path.parents) if os.path.lexists(place)), None)
+        if lowest and not lowest.exists():
+            raise RunError(
+                f"{lowest} is a link to {lowest.readlink()}, which is not there. Make that folder, or choose "
+                "another --out."
+            )
         if lowest and not lowest.is_dir():
             raise RunError(f"{lowest} is a file, and a folder is expected. Choose another --out.")
 

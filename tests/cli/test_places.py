@@ -59,6 +59,24 @@ def test_a_file_in_the_place_of_a_folder_is_told_to_be_one_and_left_as_it_is(
     assert file.read_text() == "mine"
 
 
+@pytest.mark.parametrize("below", ["", "out"])
+def test_a_link_to_nothing_in_the_place_of_a_folder_is_told_to_be_one(below, nnrs_each, text, tmp_path):
+    (tmp_path / "grid.toml").write_text('method = "mle"\n')
+    link = tmp_path / "link"
+    link.symlink_to("nowhere")
+    commands = {
+        "train": ["train", "--data", text],
+        "seeds": ["train", "--data", text, "--seeds", "1-2"],
+        "grid": ["grid", tmp_path / "grid.toml"],
+    }
+    done = nnrs_each({name: [*words, "--out", link / below] for name, words in commands.items()})
+    said = f"error: {link} is a link to nowhere, which is not there. Make that folder, or choose another --out.\n"
+    assert {name: (item.returncode, item.stdout, item.stderr) for name, item in done.items()} == (
+        dict.fromkeys(done, (2, "", said))
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["grid.toml", "link"]
+
+
 def test_a_file_cannot_be_resumed_or_measured(nnrs_each, tmp_path):
     file = tmp_path / "mine.txt"
     file.write_text("mine")
