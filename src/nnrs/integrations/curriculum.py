@@ -209,9 +209,7 @@ class Curriculum:
             if self._in_block and model.training:
                 self.check_it_acts()
             return None
-        if (
-            torch._C._current_graph_task_id() != -1
-        ):  # as torch.utils.checkpoint asks whether backward is under way
+        if torch._C._current_graph_task_id() != -1:  # within backward, which torch.utils.checkpoint asks so
             raise RunError(CHECKPOINTED)
         if self.accumulation and self.micro_step == self.accumulation:
             self.step, self.micro_step = self.step + 1, 0
