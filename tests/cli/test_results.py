@@ -184,12 +184,20 @@ def test_runs_of_a_folder_that_are_not_finished_are_told_beside_the_results_and_
     )
     said = (
         "1 of 3 runs in sd is not finished and left out: seed-2. "
-        "Continue with `nnrs train --out sd --resume`; what diverged would again.\n"
+        "`nnrs train --resume` with that folder as its --out goes on; what diverged would again.\n"
     )
     assert {name: (item.returncode, item.stderr) for name, item in done.items()} == dict.fromkeys(
         done, (0, said)
     )
     assert f"<li>{said.strip()}</li>" in unescape((folder / "report.html").read_text())
+
+
+def test_the_runs_of_a_grid_are_told_of_by_its_plan_where_their_own_folder_is_named(tmp_path):
+    folder = folder_of(tmp_path / "grid", "mle_seed-1", "mle_seed-2")
+    begun = RunDirectory.create(GridDirectory(folder).run_path("ss_seed-1"), {})
+    (told,) = missing_runs([begun.path.parent])
+    assert [told] == missing_runs([folder])
+    assert told.startswith("2 of 4 runs of the plan 't' are missing: ss_seed-1 (not finished)")
 
 
 def test_a_run_that_was_begun_is_not_finished_nor_one_whose_process_died_before_its_folder_was_made(tmp_path):

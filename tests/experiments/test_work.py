@@ -10,6 +10,7 @@ from nnrs.experiments import together, work
 from nnrs.experiments.grid import Board
 from nnrs.experiments.plan import Plan
 from nnrs.experiments.prepare import Shelf
+from nnrs.experiments.run import Run
 from nnrs.experiments.subject import Request
 from nnrs.experiments.work import Place, is_done, work_on
 from nnrs.grid_directory import GridDirectory
@@ -120,6 +121,24 @@ def test_a_run_that_is_too_large_to_be_measured_beside_others_says_what_to_do(sh
         "error",
         f"measuring {cell.name} does not fit the GPU's memory. Measure fewer at a time: --jobs 1.",
     )
+
+
+@pytest.mark.parametrize(("owner", "step"), [(work, "prepare"), (Run, "go_back")], ids=["new", "begun"])
+def test_a_run_that_finds_no_room_beside_others_fails_alone(short_text, place, monkeypatch, owner, step):
+    """At its start, and where it is taken back to its checkpoint."""
+    cells, taken = cells_on(short_text), getattr(owner, step)
+    if owner is Run:
+        list(work_on(cells, REQUEST, place))
+
+    def full_once(*arguments):
+        monkeypatch.setattr(owner, step, taken)
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(owner, step, full_once)
+    first, *others = work_on(cells, REQUEST, place)
+    assert (first.name, first.how) == (cells[0].name, "error")
+    assert first.error.startswith(f"{cells[0].name} does not fit the GPU's memory. Use a smaller --preset")
+    assert ends(others) == [(cells[1].name, "trained")]
 
 
 def test_a_run_goes_on_with_as_many_threads_as_it_began_with(short_text, place, monkeypatch):

@@ -17,7 +17,13 @@ CALLED = {"diverged": "diverged", "error": "failed", "lost": "not finished"}
 def missing_runs(sources: Sequence[Path]) -> list[str]:
     """A sentence for each folder among the sources that lacks results: of its plan, or of the runs in it."""
     folders = dict.fromkeys(source.resolve() for source in sources)
-    return [sentence for folder in folders if (sentence := _missing_of(GridDirectory(folder)))]
+    return [sentence for folder in folders if (sentence := _missing_of(_grid_at(folder)))]
+
+
+def _grid_at(folder: Path) -> GridDirectory:
+    """The grid that a folder is, or whose runs it holds: those are told of, and continued, by their plan."""
+    around = GridDirectory(folder.parent)
+    return around if folder == around.runs_path and around.plan() else GridDirectory(folder)
 
 
 def _missing_of(grid: GridDirectory) -> str | None:
@@ -36,14 +42,14 @@ def _missing_of(grid: GridDirectory) -> str | None:
 
 
 def _unfinished_in(folder: Path) -> str | None:
-    """Of a folder of runs, which has its last name alone: the page says it, too."""
+    """Of a folder of runs, which has its last name alone: the page, which may be read elsewhere, says it, too."""
     runs = RunDirectory.within(folder)
     left = [run.path.name for run in runs if run.summary() is None]
     if not left:
         return None
     return (
         f"{len(left)} of {counted(len(runs), 'run')} in {folder.name} {_verb(left)} not finished and left out: "
-        f"{several(left)}. Continue with `nnrs train --out {folder.name} --resume`; what diverged would again."
+        f"{several(left)}. `nnrs train --resume` with that folder as its --out goes on; what diverged would again."
     )
 
 

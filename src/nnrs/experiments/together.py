@@ -4,7 +4,8 @@ A single run is the same with one. What comes out of a run does not depend on th
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +22,6 @@ from nnrs.training.agreement import BATCHED, shared_settings
 from nnrs.training.events import Callback
 from nnrs.wording import counted
 
-LESS_MEMORY = "Use a smaller --preset or --batch-size; where runs share the GPU (--jobs), fewer at a time."
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -31,6 +30,18 @@ class Outcome:
     run: Run
     summary: Json | None = None
     error: DivergenceError | None = None
+
+
+@contextmanager
+def fitting_memory(what: Path | str) -> Iterator[None]:
+    """Say in one line that the GPU does not hold `what`."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise RunError(
+            f"{what} does not fit the GPU's memory. Use a smaller --preset or --batch-size; where runs share the GPU "
+            "(--jobs), fewer at a time."
+        ) from None
 
 
 def can_batch(config: RunConfig, device: torch.device) -> bool:
@@ -209,12 +220,13 @@ def _valid_windows(run: Run) -> Windows:
 
 def _finish(runs: Sequence[Run]) -> list[Outcome] | None:
     """What became of each; None where the GPU's memory does not hold so many."""
+    if len(runs) == 1:
+        with fitting_memory(runs[0].directory.path):
+            return _batched(runs) if trains_in_fleet(runs[0]) else [_alone(runs[0])]
     try:
-        return _batched(runs) if trains_in_fleet(runs[0]) else [_alone(runs[0])]
+        return _batched(runs)
     except torch.OutOfMemoryError:
-        if len(runs) > 1:
-            return None
-        raise RunError(f"{runs[0].directory.path} does not fit the GPU's memory. {LESS_MEMORY}") from None
+        return None
 
 
 def _take_back(runs: Sequence[Run]) -> None:

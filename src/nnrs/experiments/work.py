@@ -17,7 +17,7 @@ from nnrs.experiments.run import Run, reopened
 from nnrs.experiments.scoring import evaluate_run
 from nnrs.experiments.store import build_result, present_model, shown_request
 from nnrs.experiments.subject import Request
-from nnrs.experiments.together import LESS_MEMORY, chosen_steps, finish_together
+from nnrs.experiments.together import chosen_steps, finish_together, fitting_memory
 from nnrs.experiments.trajectory import trajectory_of
 from nnrs.grid_directory import GridDirectory
 from nnrs.run_directory import RunDirectory, folder_at_once
@@ -79,15 +79,15 @@ def _carry_out(cells: Sequence[Cell], request: Request, place: Place) -> Iterato
     begun = {cell.name for cell in cells if place.grid.run_path(cell.name).exists()}
     for cell in cells:
         try:
-            runs[cell.name] = _reopened(cell, place) if cell.name in begun else _started(cell, place)
+            with fitting_memory(cell.name):
+                runs[cell.name] = _reopened(cell, place) if cell.name in begun else _started(cell, place)
         except NnrsError as error:
             yield _failed(cell.name, error)
-        except torch.OutOfMemoryError:
-            yield _failed(cell.name, RunError(f"{cell.name} does not fit the GPU's memory. {LESS_MEMORY}"))
     again = [name for name in runs if name in begun]
     for name, step in zip(again, _steps([runs[name] for name in again], place), strict=True):
         try:
-            runs[name].go_back(runs[name].directory.checkpoint(step) if step else None)
+            with fitting_memory(name):
+                runs[name].go_back(runs[name].directory.checkpoint(step) if step else None)
             if not runs[name].finished:
                 runs[name].forget_later()
         except NnrsError as error:
