@@ -362,11 +362,13 @@ REFUSED = {
     ),
     "decoding of perplexity": ("{run} --decode greedy", "--decode is about bleu, ", ": leave it out"),
     "length of perplexity": ("{run} --metrics deciles,noise --length 9", "--length is about bleu, "),
+    "sentences of perplexity": ("{run} --metrics deciles --sentences 9", "--sentences is about bleu, "),
+    "prefix of perplexity": ("{run} --metrics noise --prefix 9", "--prefix is about bleu, "),
     "seed of perplexity": ("{run} --seed 0", "--seed is about noise, bleu, "),
     "oracle of bleu": ("{run} --metrics bleu --oracle {run}", "--oracle is about exposure: leave it out"),
     "vectors of bleu": (
         "--text {folder}/made.txt --references {folder}/gold.txt --metrics bleu --vectors {folder}/absent.vec",
-        "--vectors is about noise, wmd, ",
+        "--vectors is about wmd, self-wmd: leave it out, or ask for one of them with --metrics.",
     ),
     "references of self-bleu": (
         "--text {folder}/made.txt --references {folder}/gold.txt --metrics self-bleu",

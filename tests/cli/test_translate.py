@@ -51,6 +51,7 @@ def test_what_does_not_apply_is_refused_in_one_line(run, digits, nnrs_each, tmp_
         "--from and --to": [*train, "--data", digits],
         "--data": train,
         "no exposure": ["evaluate", run, "--metrics", "exposure"],
+        "--decode is about bleu: leave it out": ["evaluate", run, "--decode", "beam2"],
         "no --length": ["generate", run, "--prompt", "3", "--length", 4],
         "--prompt": ["generate", run],
         "--count": ["generate", run, "--prompt", "3", "--count", 2],

@@ -87,15 +87,19 @@ def _check(given: dict[str, Any]) -> None:
             raise ConfigError(f"--{name} is about runs: leave it out with --text.")
 
 
-def _refuse_idle(given: dict[str, Any], metrics: Collection[str]) -> None:
-    """An option that none of the metrics has a use for is a mistake; `all` may have one for each."""
+def _refuse_idle(given: dict[str, Any], metrics: Collection[str], known: Collection[str]) -> None:
+    """An option that none of the metrics has a use for is a mistake; `all` may have one for each.
+
+    Only those that are `known` for a run of its kind, or for a text, can be asked for instead.
+    """
     from nnrs.errors import ConfigError
     from nnrs.experiments.scoring import USED_BY
 
     for name, users in USED_BY.items():
         if name in given_options(given) and not {*metrics} & {"all", *users}:
+            there = ", ".join(user for user in users if user in known)
             raise ConfigError(
-                f"--{name} is about {', '.join(users)}: leave it out, or ask for one of them with --metrics."
+                f"--{name} is about {there}: leave it out, or ask for one of them with --metrics."
             )
 
 
@@ -122,7 +126,7 @@ def _of_runs(paths: list[Path], given: dict[str, Any], device: str) -> "list[tup
     from nnrs.cli.steps import Steps
     from nnrs.experiments.load import config_of
     from nnrs.experiments.prepare import Shelf, choose_device
-    from nnrs.experiments.scoring import check_measurable, evaluate_run, missing_package
+    from nnrs.experiments.scoring import check_measurable, evaluate_run, known_metrics, missing_package
     from nnrs.run_directory import RunDirectory
 
     runs = [run.path for path in paths for run in _runs_at(path)]
@@ -130,7 +134,7 @@ def _of_runs(paths: list[Path], given: dict[str, Any], device: str) -> "list[tup
     for run, request in zip(runs, requests, strict=True):
         config = config_of(RunDirectory.open(run))
         check_measurable(request, config, str(run))
-        _refuse_idle(given, request.metrics)
+        _refuse_idle(given, request.metrics, known_metrics(config.data.task))
         if package := missing_package(request.metrics, config.data.task):
             raise package.error()
     shelf, place, scores = Shelf(), choose_device(device), []
@@ -178,7 +182,7 @@ def _of_files(
             )
     chosen = possible if metrics in ((), ("all",)) else metrics
     scorers = {name: look_up(TEXT_METRICS, name, "metric of text") for name in chosen}
-    _refuse_idle({"references": references, "vectors": vectors}, metrics or ("all",))
+    _refuse_idle({"references": references, "vectors": vectors}, metrics or ("all",), TEXT_METRICS)
     if package := missing_package(chosen, LANGUAGE_MODEL):
         raise package.error()
     texts, scores = texts_of_files(text, references, vectors), []

@@ -64,13 +64,13 @@ def evaluate_run(
 def metrics_of(subject: Subject) -> "Metrics":
     """The metrics that there are for a run of this kind."""
     check_measurable(subject.request, subject.config, str(subject.directory.path))
-    return _known(subject.config.data.task)
+    return known_metrics(subject.config.data.task)
 
 
 def check_measurable(request: Request, config: RunConfig, run: str) -> None:
     """Refuse what cannot be asked of a run of this configuration, before it is trained or measured."""
     task = config.data.task
-    known = _known(task)
+    known = known_metrics(task)
     by_name = "all" not in request.metrics  # which leaves out what cannot be had
     for name in request.metrics:
         look_up({**METRICS, "all": None}, name, "metric")
@@ -89,7 +89,8 @@ def check_measurable(request: Request, config: RunConfig, run: str) -> None:
         check_request(request, run)
 
 
-def _known(task: str) -> "Metrics":
+def known_metrics(task: str) -> "Metrics":
+    """The metrics that there are for models of a task."""
     return TRANSLATION_METRICS if task == TRANSLATE else METRICS
 
 
