@@ -143,8 +143,11 @@ def test_a_name_the_system_refuses_is_an_error_of_ours():
 
 
 def test_an_unknown_name_suggests_a_built_in_one():
-    with pytest.raises(DataError, match=r"no such file or folder: 'sotu-1990'\. Did you mean 'sotu:1990'\?"):
-        open_corpus("sotu-1990")
+    for name in ("sotu-1990", "sotu1990", "sotu_1990"):
+        with pytest.raises(
+            DataError, match=rf"no such file or folder: '{name}'\. Did you mean 'sotu:1990'\?"
+        ):
+            open_corpus(name)
     with pytest.raises(DataError, match=r"no such file or folder: 'sinthetic'\. Did you mean 'synthetic'\?"):
         open_corpus("sinthetic")
     with pytest.raises(

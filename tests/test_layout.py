@@ -7,6 +7,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "nnrs"
 BESIDE = {
+    "arguments",
     "errors",
     "registry",
     "seeding",

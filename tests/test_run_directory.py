@@ -108,10 +108,18 @@ def test_an_empty_folder_may_become_a_run(tmp_path):
     assert RunDirectory.create(tmp_path / "run", {"seed": 4}).config()["seed"] == 4
 
 
-@pytest.mark.parametrize("found", [99, "1", None])
-def test_a_format_that_is_not_known_is_refused(run, found):
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (99, r"99; this version of nnrs reads up to 1\. Update nnrs\."),
+        ("1", r"'1', which is no whole number\. Was it edited\? This version of nnrs writes 1\."),
+        (True, "True, which is no whole number"),
+        (None, "None, which is no whole number"),
+    ],
+)
+def test_a_format_that_is_not_known_is_refused(run, found, told):
     (run.path / "config.json").write_text(json.dumps({"format": found}))
-    with pytest.raises(RunError, match=f"has run format {found}; this version of nnrs reads up to 1"):
+    with pytest.raises(RunError, match=f"has run format {told}"):
         RunDirectory.open(run.path)
 
 

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.surroundings import unchecked
@@ -76,11 +77,18 @@ def test_beyond_the_end_a_schedule_stays_at_its_end_and_before_the_start_at_its_
 
 @pytest.mark.parametrize("step", [2.0, 200.0])
 def test_a_step_in_the_place_of_a_share_is_warned_of_and_has_the_end_rate(step):
-    with pytest.warns(UserWarning, match=rf"progress {step:g} is far past the end .* step / \(steps - 1\)"):
+    told = rf"progress {step:g} is far past the end .* step / \(steps - 1\)"
+    with pytest.warns(UserWarning, match=told):
         assert Schedule("linear", 0.0, 0.2)(step) == 0.2
 
 
-@pytest.mark.parametrize("progress", [math.nan, np.float32("nan"), "0.5", None])
+@pytest.mark.parametrize("kind", [np.float32, np.array, torch.tensor])
+def test_progress_is_a_number_of_any_kind(kind):
+    with unchecked():
+        assert Schedule("linear", 0.0, 0.2)(kind(0.5)) == 0.1
+
+
+@pytest.mark.parametrize("progress", [math.nan, np.float32("nan"), torch.tensor([0.5]), "0.5", None])
 def test_progress_that_is_no_number_is_refused(progress):
     message = (
         rf"^progress must be a number, 0 at the start and 1 at the end, got {re.escape(repr(progress))}\.$"
@@ -89,9 +97,10 @@ def test_progress_that_is_no_number_is_refused(progress):
         Schedule("linear", 0.0, 0.2)(progress)
 
 
-@pytest.mark.parametrize("epochs", [0, -1])
+@pytest.mark.parametrize("epochs", [0, -1, 2.5, "3", None])
 def test_a_dose_of_no_epoch_is_refused(epochs):
-    with pytest.raises(ConfigError, match=f"^a dose is over at least 1 epoch, got {epochs}\\.$"):
+    told = f"^a dose is over a whole number of epochs, at least 1, got {re.escape(repr(epochs))}\\.$"
+    with unchecked(), pytest.raises(ConfigError, match=told):
         Schedule().dose(epochs)
 
 

@@ -89,7 +89,7 @@ def _locate(data: str) -> Corpus:
         return _folder(path)
     if path.exists():
         return _file(path)
-    numbered = re.fullmatch(rf"({'|'.join(BUILT_IN)})\W?(\d+)", data, re.ASCII)
+    numbered = re.fullmatch(rf"({'|'.join(BUILT_IN)})[\W_]?(\d+)", data, re.ASCII)
     close = f"{numbered[1]}:{numbered[2]}" if numbered else closest(data, BUILT_IN)
     hint = f" Did you mean '{close}'?" if close else ""
     raise DataError(

@@ -37,7 +37,12 @@ Json = dict[str, Any]
 
 def check_format(found: Any, where: Path) -> None:
     """Refuse a run, or a config.json by itself, of a format that this version cannot read."""
-    if not isinstance(found, int) or found > FORMAT:
+    if type(found) is not int:
+        raise RunError(
+            f"{where} has run format {found!r:.60}, which is no whole number. Was it edited? This version of nnrs "
+            f"writes {FORMAT}."
+        )
+    if found > FORMAT:
         raise RunError(
             f"{where} has run format {found}; this version of nnrs reads up to {FORMAT}. Update nnrs."
         )

@@ -89,10 +89,11 @@ def checked_rate(rate: Any, name: str) -> float:
 
 
 def _checked_progress(z: Any) -> float:
-    """`z` as a plain float, if it is a number."""
-    if not isinstance(z, Real) or math.isnan(z):
+    """`z` as a plain float, if it is a number, also one of numpy's or torch's."""
+    number = z.item() if getattr(z, "ndim", None) == 0 else z
+    if not isinstance(number, Real) or math.isnan(number):
         raise ConfigError(f"progress must be a number, 0 at the start and 1 at the end, got {z!r:.60}.")
-    return float(z)
+    return float(number)
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,8 @@ class Schedule:
 
     def dose(self, num_epochs: int) -> float:
         """The mean rate over the epochs: schedules of one end rate differ in it as much as in shape."""
-        if num_epochs < 1:
-            raise ConfigError(f"a dose is over at least 1 epoch, got {num_epochs!r:.60}.")
+        if not isinstance(num_epochs, int) or num_epochs < 1:
+            raise ConfigError(f"a dose is over a whole number of epochs, at least 1, got {num_epochs!r:.60}.")
         return sum(self(progress(epoch, num_epochs)) for epoch in range(num_epochs)) / num_epochs
 
     def remark(self, num_epochs: int) -> str | None:

@@ -41,7 +41,7 @@ BAD_TRAINING = {
     # names (more of them, without a process each, in tests/experiments/test_config.py)
     "method": ("--method ss-nrs", "unknown method 'ss-nrs'", "Did you mean 'ss-nnrs'?"),
     "model": ("--model lstn", "unknown model 'lstn'", "Did you mean 'lstm'?"),
-    "device": ("--device gpu", "unknown device 'gpu'", "Use cpu, cuda or cuda:0."),
+    "device": ("--device gpu", "unknown device 'gpu'", "Use auto, cpu, cuda or cuda:0."),
     "protected word": (
         "--protect Washington",
         "cannot protect 'Washington'",

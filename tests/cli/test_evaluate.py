@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from nnrs.cli.evaluate import _note_differences, _note_seeds_at_odds
+from nnrs.cli.evaluate import _note_differences, _print
 from nnrs.experiments.subject import Request
 from nnrs.metrics.score import Score
 
@@ -217,11 +217,12 @@ def test_runs_that_differ_in_their_seed_alone_have_a_mean_and_a_spread(
 def test_a_mean_that_is_not_there_because_runs_of_one_seed_differ_is_missed_aloud(capsys):
     signatures = [f"split:test|seed:{seed}" for seed in (1, 2, 1)]
     scores = [Score("ppl", 9.0 + place, signature) for place, signature in enumerate(signatures)]
-    _note_seeds_at_odds([*scores, Score("wmd", 1.0, "split:test|seed:1")])
+    runs = [(f"run-{place}", score) for place, score in enumerate([*scores, Score("wmd", 1.0, "seed:1")])]
+    _print(runs, json=True)
     assert capsys.readouterr().err == (
         "no mean over seeds of ppl (test): runs of one seed and one setting have several values\n"
     )
-    _note_seeds_at_odds([*scores[:2], scores[0]])
+    _print([runs[0], runs[1], ("copy", scores[0])], json=True)
     assert capsys.readouterr().err == ""
 
 

@@ -107,7 +107,15 @@ def test_a_mean_is_of_one_configuration_and_counts_a_copy_once(done, nnrs, optio
     assert len(printed["runs"]) == 4
     assert printed["mean"]["test_perplexity"] == pytest.approx(statistics.mean(values))
     assert printed["sd"]["test_perplexity"] == pytest.approx(statistics.stdev(values))
-    assert "seed-1-copy has the configuration and the seed of seed-1: a mean counts them once" in again.stderr
+    assert (
+        "seed-1-copy has the configuration and the seed of seed-1, which alone a mean counts" in again.stderr
+    )
+    summary = json.loads((runs / "seed-2" / "summary.json").read_text())
+    later = {**summary, "signature": summary["signature"].replace("|v:", "|v:9.")}
+    (runs / "seed-2" / "summary.json").write_text(json.dumps(later))  # as if another version had finished it
+    again = nnrs("train", "--out", runs, "--resume")
+    assert "no mean: the runs have 2 configurations (their first runs: seed-1, seed-2)." in again.stderr
+    (runs / "seed-2" / "summary.json").write_text(json.dumps(summary))
     longer = nnrs(*options, "--epochs", 3, "--seed", 3, "--out", runs / "seed-3")
     assert longer.returncode == 0, longer.stderr
     again = nnrs("train", "--out", runs, "--resume")

@@ -1,5 +1,7 @@
 """What is told before training is of the runs to come, each thing once, and not of those that records have."""
 
+from dataclasses import replace
+
 import pytest
 from tests.experiments.short_cells import REQUEST, cells_on
 
@@ -26,7 +28,11 @@ def test_a_rate_that_stands_still_is_told_of_once_and_not_where_records_have_the
     cells = cells_on(short_text, training=ONE_EPOCH, seeds="1-3")
     assert rate_remarks(board_of(cells), {}) == [STILL]
     assert rate_remarks(board_of(cells), {cell.config: {} for cell in cells}) == []
-    assert rate_remarks(board_of(cells_on(short_text, seeds="1-3")), {}) == []
+    longer = cells_on(short_text, seeds="1-3")
+    assert rate_remarks(board_of(longer), {}) == []
+    assert rate_remarks(board_of([*cells, *longer]), {}) == [
+        STILL
+    ]  # of the same rates over more epochs nothing
 
 
 def test_each_text_of_the_runs_to_come_is_told_of_and_none_that_only_records_have(tmp_path, board_of):

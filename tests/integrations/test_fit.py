@@ -20,6 +20,8 @@ from transformers import (
     ElectraForPreTraining,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
     MarianConfig,
     MarianMTModel,
     RobertaConfig,
@@ -387,10 +389,37 @@ def test_a_model_that_fills_in_masked_words_may_stand_beside_one_that_does_not()
     assert Curriculum(critic, None, Settings(prediction_rate=0.1))
 
 
+class CausalForPreTraining(LlamaForCausalLM):
+    """One's own, with a name that in transformers would fill in masked words."""
+
+
+class SaysOfItself(LlamaForCausalLM):
+    """One's own, causal whatever its configuration says."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.is_decoder = True
+
+
+@pytest.mark.parametrize("kind", [CausalForPreTraining, SaysOfItself])
+def test_a_causal_model_of_ones_own_is_not_taken_for_another_by_its_name_or_code(kind):
+    model = kind(LlamaConfig(**SIZES))
+    model.config.is_decoder = False
+    assert Curriculum(model, None, Settings(prediction_rate=0.1))
+
+
+class DerivedDecoder(BertLMHeadModel):
+    """A class of one's own, made from one that is asked for."""
+
+    def __init__(self, config):
+        super().__init__(config)
+
+
 @pytest.mark.parametrize(
     ("kind", "config"),
     [
         (BertLMHeadModel, BertConfig),
+        (DerivedDecoder, BertConfig),
         (RobertaForCausalLM, RobertaConfig),
         (BertGenerationDecoder, BertGenerationConfig),
     ],

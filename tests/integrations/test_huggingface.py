@@ -177,8 +177,9 @@ def test_an_evaluation_that_a_checkpoint_lacks_is_told_of_and_made_up_for_at_the
         (6, {"eval_delay": 2}),
         (12, {}),
         (6, {"save_strategy": "epoch", "eval_strategy": "epoch"}),
+        (6, {"eval_strategy": "steps", "eval_steps": 4}),
     ],
-    ids=["temperature stays", "not yet evaluated", "ended", "saved after"],
+    ids=["temperature stays", "not yet evaluated", "ended", "saved after", "not evaluated there"],
 )
 def test_a_checkpoint_that_lacks_no_evaluation_is_resumed_without_a_word(tmp_path, resume, options):
     with warnings.catch_warnings():

@@ -9,11 +9,11 @@ import torch
 from tests.integrations.tiny import gpt2, table_of
 from tests.surroundings import unchecked
 
+from nnrs.arguments import whole
 from nnrs.errors import ConfigError
 from nnrs.integrations import huggingface
 from nnrs.integrations.curriculum import Curriculum, curriculum
 from nnrs.integrations.settings import Settings, token_ids
-from nnrs.neighbors.arguments import whole
 
 GPT2 = gpt2()
 
@@ -115,6 +115,8 @@ STATE = Curriculum(GPT2, None, Settings(prediction_rate=0.1)).state_dict()
         {**STATE, "step": "a"},
         {**STATE, "step": -1},
         {**STATE, "micro_step": 0.5},
+        {**STATE, "temperature": {**STATE["temperature"], "temperature": float("nan")}},
+        {**STATE, "temperature": {**STATE["temperature"], "temperature": -1.0}},
     ],
 )
 def test_a_state_that_is_none_is_refused_and_changes_nothing(state):

@@ -79,6 +79,8 @@ def test_seeds_have_a_mean_where_nothing_else_differs_and_none_comes_twice():
     [mean] = over_seeds(scores(first, second, first))  # a copy of a run says nothing of seeds
     assert (mean.value, mean.signature) == (pytest.approx(0.3), "n:9,8|k:5|seed:1,2")
     assert over_seeds(scores(first, first)) == []
+    [mean] = over_seeds(scores(first, ("wmd", 0.2, "n:9|k:5|seed:2")))  # two seeds may have one value
+    assert (mean.value, mean.sd) == (pytest.approx(0.2), 0.0)
     odd = ("wmd", 0.3, "n:9|k:5|seed:1")  # another value of the first seed
     assert over_seeds(scores(first, second, odd)) == []
     assert seeds_at_odds(scores(first, second, odd)) == scores(first)

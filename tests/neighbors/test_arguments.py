@@ -5,9 +5,10 @@ import pytest
 import torch
 from tests.surroundings import unchecked
 
+from nnrs.arguments import whole
 from nnrs.errors import ConfigError
 from nnrs.integrations.settings import token_ids
-from nnrs.neighbors.arguments import candidates_among, whole
+from nnrs.neighbors.arguments import candidates_among
 from nnrs.neighbors.table import checked_k
 
 ROWS = torch.eye(4)

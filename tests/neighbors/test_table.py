@@ -178,15 +178,30 @@ def test_what_is_no_matrix_of_vectors_is_refused(vectors, message):
         NeighborTable.from_vectors(vectors, k=1)
 
 
+def missing_kind(make, kind):
+    """What makes tensors, on a machine that lacks a kind of device."""
+
+    def made(*size, device):
+        if torch.device(device).type == kind:
+            raise RuntimeError(kind)
+        return make(*size, device=device)
+
+    return made
+
+
 @pytest.mark.parametrize(
     ("device", "message"),
     [
         ("foo", r"unknown device 'foo'\. Use cpu, cuda or cuda:0\."),
         ("cuda", r"device 'cuda' is not there: this machine's CUDA devices number 0\. Use the device cpu\."),
+        (0, r"device '0' is not there: this machine's CUDA devices number 0\. Use the device cpu\."),
+        ("mps", r"device 'mps' is not there\. Use the device cpu\."),
+        ("meta", r"device 'meta' is not there\. Use the device cpu\."),
     ],
 )
 def test_a_device_that_is_not_there_is_refused_by_name(device, message, monkeypatch, tmp_path):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch, "empty", missing_kind(torch.empty, "mps"))  # also where this runs on a Mac
     makers = [
         lambda: NeighborTable.from_vectors(VECTORS, k=1, device=device),
         lambda: NeighborTable.from_model(torch.nn.ReLU(), None, device=device),

@@ -9,6 +9,7 @@ from tests.surroundings import default_dtype, unchecked
 
 import nnrs
 from nnrs.errors import ConfigError
+from nnrs.neighbors.probabilities import neighbor_probabilities
 from nnrs.policies.functional import capacity_for, draw_shape, positions_of
 
 VECTORS = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
@@ -85,6 +86,14 @@ def test_a_number_that_would_have_to_be_waited_for_is_not_looked_at():
     table = nnrs.NeighborTable.from_vectors(VECTORS, k=4).to("meta")
     tokens, number = torch.arange(9, device="meta"), torch.tensor(0.5, device="meta")
     assert nnrs.replace_with_neighbors(tokens, table, rate=number, temperature=number).is_meta
+
+
+def test_a_number_that_stands_for_several_is_not_looked_at():
+    similarities = torch.rand(3, 4)
+    temperatures = torch.tensor([0.5, 2.0])
+    both = torch.vmap(neighbor_probabilities, in_dims=(None, 0))(similarities, temperatures)
+    each = torch.stack([neighbor_probabilities(similarities, value) for value in (0.5, 2.0)])
+    torch.testing.assert_close(both, each)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, torch.tensor])

@@ -125,7 +125,7 @@ def _seeds_of_one_configuration(outcomes: "list[Outcome]", out: Path) -> list[di
         if first == name:
             found[name] = summary
         else:
-            note(f"{name} has the configuration and the seed of {first}: a mean counts them once")
+            note(f"{name} has the configuration and the seed of {first}, which alone a mean counts")
     if len(by_group) == 1:
         return list(found.values())
     firsts = several([next(iter(names.values())) for names in by_group.values()])

@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from nnrs.arguments import checked_device
 from nnrs.errors import RunError
 from nnrs.experiments.config import TRANSLATE, RunConfig, settings_of
 from nnrs.models import build_model
 from nnrs.models.base import SequenceModel
-from nnrs.neighbors.arguments import checked_device
 from nnrs.neighbors.table import NeighborTable
 from nnrs.run_directory import RunDirectory
 from nnrs.seeding import Random, Stream

@@ -161,8 +161,8 @@ def as_keys(message: str) -> str:
 
     >>> as_keys("leave --batch-size or --from out, or choose another --out than a--data/b")
     'leave batch_size or from_language out, or choose another --out than a--data/b'
-    >>> as_keys("no such file: a --data/b; not in the text: '--data'")  # a user's own words
-    "no such file: a --data/b; not in the text: '--data'"
+    >>> as_keys("no such file: a --data/b; not in the text: '--data of it', '--seeds'")  # a user's own words
+    "no such file: a --data/b; not in the text: '--data of it', '--seeds'"
     """
     keys = {spelled(option): option for option in (*SETTINGS, *RATES, "schedule", "seeds")}
     return re.sub(r"(?<![\w/.'-])--[a-z-]+(?![\w/'-])", lambda found: keys.get(found[0], found[0]), message)

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nnrs.arguments import checked_device
 from nnrs.batches import Batches
 from nnrs.corpus import is_built_in
 from nnrs.embeddings import Coverage, Embeddings, project, read_vectors, vectors_from_text
@@ -19,7 +20,6 @@ from nnrs.experiments.enough_memory import check_memory
 from nnrs.experiments.text import Text
 from nnrs.models import build_model
 from nnrs.models.base import WORD_RANGE, SequenceModel
-from nnrs.neighbors.arguments import checked_device
 from nnrs.neighbors.cache import fingerprint_of
 from nnrs.neighbors.table import default_k
 from nnrs.parallel import choose_languages
@@ -39,7 +39,7 @@ def choose_device(name: str) -> torch.device:
     has_triton = find_spec("triton") is not None
     if name == "auto":
         return torch.device("cuda" if has_triton and torch.cuda.is_available() else "cpu")
-    device = checked_device(name)
+    device = checked_device(name, beside="auto, ")
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device '{name}' is not supported. Use auto, cpu, cuda or cuda:0.")
     if device.type == "cuda" and not has_triton:

@@ -18,13 +18,14 @@ import torch.distributed as dist
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from nnrs.arguments import whole
 from nnrs.errors import ConfigError, RunError
 from nnrs.integrations.batch import Batch, read_batch
 from nnrs.integrations.choice import Key, choose
 from nnrs.integrations.module import check_kind, compiler_of, embedded_ids, fitted, output_layer, unwrapped
 from nnrs.integrations.second_pass import Compiler, SecondPass
 from nnrs.integrations.settings import Settings
-from nnrs.neighbors.arguments import whole
+from nnrs.neighbors.probabilities import check_temperature
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.base import Rates
 from nnrs.schedules import progress
@@ -167,6 +168,7 @@ class Curriculum:
             step, micro_step = (whole(name, state[name], at_least=0) for name in ("step", "micro_step"))
             numbers = dict(state["temperature"]).items()
             temperature = TemperatureState(**{name: float(number) for name, number in numbers})
+            check_temperature(temperature.temperature)
         except (ConfigError, KeyError, TypeError, ValueError):
             raise ConfigError(
                 f"a curriculum's state has step, micro_step and temperature, got {state!r:.60}. "

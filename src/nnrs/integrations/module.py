@@ -109,10 +109,13 @@ def _fills_in(kind: type) -> bool:
 
 
 def _asks_for_decoder(kind: type) -> bool:
-    """Whether models of a class are causal only where `is_decoder` says so (BERT's): it is asked for as one is made.
+    """Whether models of a class of transformers' are causal only where `is_decoder` says so (BERT's).
 
-    Other configurations have an `is_decoder` too, False and never looked at (GPT-NeoX's).
+    Then it is asked for as one is made. Other configurations have an `is_decoder` too, False and never looked at
+    (GPT-NeoX's).
     """
+    if not kind.__module__.startswith("transformers."):
+        return False
     code = getattr(inspect.unwrap(vars(kind).get("__init__", kind)), "__code__", None)
     return code is not None and "is_decoder" in code.co_names
 

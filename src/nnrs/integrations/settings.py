@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from nnrs.arguments import whole
 from nnrs.errors import ConfigError
-from nnrs.neighbors.arguments import whole
 from nnrs.neighbors.probabilities import check_temperature
 from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.base import InputPolicy, Reading

@@ -1,6 +1,5 @@
-"""What a table is made from and drawn with, as users give it: checked, and brought to one form."""
+"""What a table is made from, as users give it: checked, and brought to one form."""
 
-import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nnrs.arguments import is_whole, whole
 from nnrs.errors import ConfigError
 from nnrs.wording import counted
 
@@ -22,50 +22,6 @@ def may_be_padded(known: int, embedded: int) -> bool:
     (True, True, False)
     """
     return embedded - max(min(PADDING, embedded // 2), embedded // 10) <= known <= embedded
-
-
-def whole(name: str, value: Any, at_least: int | None = None) -> int:
-    """A whole number of any library's, as Python's; anything else (a truth value, too), or less, is refused."""
-    truth = isinstance(value, bool) or getattr(value, "dtype", None) in (torch.bool, np.bool_)
-    try:
-        number = None if truth else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or (at_least is not None and number < at_least):
-        least = "" if at_least is None else f" of at least {at_least}"
-        raise ConfigError(f"{name} must be a whole number{least}, got {value!r:.60}.")
-    return number
-
-
-def at_hand(name: str, number: Any) -> Any:
-    """The number that a tensor on the CPU holds, else the argument as it is; a tensor with a shape is refused.
-
-    Looking at one on a GPU would be a CPU-GPU sync point, and in a graph that is being compiled it would break it.
-    """
-    if not isinstance(number, Tensor):
-        return number
-    if number.ndim > 0:
-        raise ConfigError(
-            f"{name} must be one number, got a tensor of the shape {tuple(number.shape)}. Use a plain number, or a "
-            "tensor of the shape ()."
-        )
-    seen = number.device.type == "cpu" and not torch.compiler.is_compiling()
-    return number.item() if seen else number
-
-
-def checked_device(device: torch.device | str) -> torch.device:
-    """The device, if torch knows its kind and, of a GPU, this machine has it."""
-    try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise ConfigError(f"unknown device '{device}'. Use cpu, cuda or cuda:0.") from None
-    if found.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (found.index or 0) >= count:
-            raise ConfigError(
-                f"device '{device}' is not there: this machine's CUDA devices number {count}. Use the device cpu."
-            )
-    return found
 
 
 def as_matrix(vectors: Any) -> Float[Tensor, "vocab dim"]:
@@ -119,11 +75,6 @@ def _plain_ids(protected: Any) -> list[int]:
         raise ConfigError(
             f"protected must be a list of ids, got {protected!r:.60}. For a mask, use mask.nonzero().flatten()."
         ) from None
-
-
-def is_whole(numbers: Tensor) -> bool:
-    """Whether a tensor holds whole numbers."""
-    return not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)
 
 
 def checked_groups(groups: Any, rows: Float[Tensor, "vocab dim"]) -> Int[Tensor, " vocab"] | None:

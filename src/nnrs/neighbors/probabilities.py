@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nnrs.arguments import at_hand
 from nnrs.errors import ConfigError
-from nnrs.neighbors.arguments import at_hand
 
 COLDEST, HOTTEST = 1e-3, 1e3  # below, only exact ties share a draw; above, cosines are uniform to 1e-3
 # What may be asked for. Further out float32 would soon divide by 0 or by infinity, and nothing is left to gain: a

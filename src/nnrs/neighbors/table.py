@@ -16,9 +16,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from nnrs.arguments import checked_device, whole
 from nnrs.errors import ConfigError, DataError, RunError
 from nnrs.files import write_atomically
-from nnrs.neighbors.arguments import as_matrix, candidates_among, checked_device, checked_groups, whole
+from nnrs.neighbors.arguments import as_matrix, candidates_among, checked_groups
 from nnrs.neighbors.cache import cache_path, fingerprint_of
 from nnrs.neighbors.probabilities import neighbor_probabilities, pick
 from nnrs.neighbors.search import nearest

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
+from nnrs.arguments import at_hand, is_whole
 from nnrs.errors import ConfigError
-from nnrs.neighbors.arguments import at_hand, is_whole
 from nnrs.neighbors.table import NeighborTable
 from nnrs.registry import look_up
 from nnrs.schedules import Schedule, checked_rate
