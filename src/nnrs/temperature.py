@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from jaxtyping import Float
 from torch import Tensor
 
+from nnrs.errors import ConfigError
 from nnrs.neighbors.probabilities import check_temperature, temperature_for
 from nnrs.registry import look_up
 
@@ -14,6 +15,7 @@ LOWEST, HIGHEST = (
     0.5,
     10.0,
 )  # the paper's bounds, "to prevent Eq. 3 becoming too narrow or completely uniform"
+START = 0.5  # τ of the first epoch, where nothing else is said
 HIGHEST_NATS = 700.0  # exp of 710 overflows a float
 FIRST_TARGET, TARGET_FACTOR = 2.0, 1.2  # of the `effective` rule: neighbors at the start, growth per epoch
 
@@ -77,6 +79,20 @@ RULES: dict[str, Callable[[float, bool], float] | None] = {
     "constant": constant,
     "effective": None,  # moves the target number of neighbors instead, and solves for τ
 }
+
+
+def check_start(rule: str, temperature: float) -> None:
+    """Refuse a start that the rule does not begin with: records would tell it, and it would change nothing."""
+    if rule == "effective" and temperature != START:
+        raise ConfigError(
+            f"rule effective finds its temperature by itself, got {temperature:g}: leave --temperature out, or use "
+            "--rule constant."
+        )
+    if rule in ("prose", "equation") and clip(temperature) != temperature:
+        raise ConfigError(
+            f"rule {rule} keeps the temperature in [{LOWEST:g}, {HIGHEST:g}], and would begin at "
+            f"{clip(temperature):g} with {temperature:g}: leave --temperature out, or use --rule constant."
+        )
 
 
 class TemperatureController:

@@ -329,8 +329,12 @@ def test_a_gpu_that_is_not_there_is_named(name, monkeypatch):
         choose_device(name)
 
 
-@pytest.mark.parametrize(("name", "message"), [("gpu", "unknown device"), ("meta", "not supported")])
-def test_a_device_of_no_known_kind_is_named(name, message):
+@pytest.mark.parametrize(
+    ("name", "message"), [("gpu", "unknown device"), ("meta", "is not there"), ("mps", "not supported")]
+)
+def test_a_device_of_no_known_kind_is_named(name, message, monkeypatch):
+    made = torch.zeros(0, device="meta" if name == "meta" else "cpu")
+    monkeypatch.setattr(torch, "empty", lambda size, device: made)  # as on a machine that has all kinds
     with pytest.raises(ConfigError, match=message):
         choose_device(name)
 

@@ -324,7 +324,7 @@ def test_no_seeds_are_told_by_their_name():
 
 def test_cells_of_methods_share_options_and_leave_out_what_means_nothing_to_one():
     rates = {"neighbor_rate": "0:0.3", "prediction_rate": "0:0.1"}
-    options = {"data": "synthetic", **rates, "temperature": 0.2, "granularity": "position"}
+    options = {"data": "synthetic", **rates, "temperature": 0.75, "granularity": "position"}
     cells = cells_of(options, ["mle", "ss", "nnrs"], [1, 2], {"row": "X 1", "corpus": "syn"})
     assert [cell.name for cell in cells[::2]] == ["X-1_syn_seed-1"] * 3
     assert [cell.config.seed for cell in cells] == [1, 2] * 3
@@ -332,7 +332,7 @@ def test_cells_of_methods_share_options_and_leave_out_what_means_nothing_to_one(
     mle, ss, nnrs = (cell.config.policy for cell in cells[::2])
     assert (mle.prediction_rate, mle.neighbor_rate, mle.temperature) == (None, None, None)
     assert (ss.prediction_rate.end, ss.neighbor_rate) == (0.1, None)
-    assert (nnrs.prediction_rate, nnrs.neighbor_rate.end, nnrs.temperature) == (None, 0.3, 0.2)
+    assert (nnrs.prediction_rate, nnrs.neighbor_rate.end, nnrs.temperature) == (None, 0.3, 0.75)
     assert [policy.granularity for policy in (mle, ss, nnrs)] == ["token", "position", "position"]
 
 
@@ -347,19 +347,21 @@ def test_what_a_config_file_says_reaches_the_methods_that_have_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rule", "of_tprs"),
-    [("constant", ("constant", 0.05)), ("prose", ("constant", 1.0))],
+    ("rule", "temperature", "of_tprs"),
+    [("constant", 0.05, ("constant", 0.05)), ("prose", 0.75, ("constant", 1.0))],
     ids=["constant", "prose"],
 )
 @pytest.mark.parametrize("method", [None, "nnrs"])
-def test_methods_of_one_config_have_one_temperature_where_they_have_its_rule(rule, of_tprs, method, tmp_path):
-    policy = {"rule": rule, "temperature": 0.05, **({"method": method} if method else {})}
+def test_methods_of_one_config_have_one_temperature_where_they_have_its_rule(
+    rule, temperature, of_tprs, method, tmp_path
+):
+    policy = {"rule": rule, "temperature": temperature, **({"method": method} if method else {})}
     (tmp_path / "config.json").write_text(json.dumps({"policy": policy}))
     options = {"data": "synthetic", "config": tmp_path / "config.json"}
     cells = cells_of(options, ["mle", "nnrs", "ss-nnrs", "shuffled", "tprs"], [1])
     settled = [(cell.config.policy.rule, cell.config.policy.temperature) for cell in cells]
-    assert settled == [(None, None), *[(rule, 0.05)] * 3, of_tprs]
-    options = {"data": "synthetic", "rule": rule, "temperature": 0.05}  # as options, the same
+    assert settled == [(None, None), *[(rule, temperature)] * 3, of_tprs]
+    options = {"data": "synthetic", "rule": rule, "temperature": temperature}  # as options, the same
     methods = [cell.config.policy.method for cell in cells]
     assert [cell.config.policy for cell in cells_of(options, methods, [1])] == [
         cell.config.policy for cell in cells

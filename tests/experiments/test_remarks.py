@@ -30,9 +30,14 @@ def test_a_rate_that_stands_still_is_told_of_once_and_not_where_records_have_the
     assert rate_remarks(board_of(cells), {cell.config: {} for cell in cells}) == []
     longer = cells_on(short_text, seeds="1-3")
     assert rate_remarks(board_of(longer), {}) == []
-    assert rate_remarks(board_of([*cells, *longer]), {}) == [
-        STILL
-    ]  # of the same rates over more epochs nothing
+    both = [*cells, *(replace(cell, name=f"{cell.name}-longer") for cell in longer)]
+    assert rate_remarks(board_of(both), {}) == [STILL]  # of the same rates over more epochs nothing
+
+
+def test_a_k_of_none_is_told_of_where_the_method_has_one(short_text, board_of):
+    cells = cells_on(short_text, runs=({"method": "mle"}, {"method": "nnrs", "k": 0}))
+    idle = "k is 0: no word has a neighbor, so that none becomes one at any neighbor_rate."
+    assert rate_remarks(board_of(cells), {}) == [idle]
 
 
 def test_each_text_of_the_runs_to_come_is_told_of_and_none_that_only_records_have(tmp_path, board_of):

@@ -337,6 +337,39 @@ def test_a_model_that_does_not_say_what_it_embeds_is_taken_as_it_is():
     assert Curriculum(model, None, Settings(prediction_rate=0.1, output_layer=model.out))
 
 
+class Silent(nn.Module):
+    """A model of one's own that does not say what it embeds."""
+
+    def __init__(self):
+        super().__init__()
+        self.positions, self.words, self.out = nn.Embedding(7, 8), nn.Embedding(VOCAB, 8), nn.Linear(8, VOCAB)
+
+    def forward(self, input_ids, labels=None):
+        return self.out(self.words(input_ids))
+
+
+def test_a_table_larger_than_all_that_a_model_of_ones_own_embeds_is_refused():
+    table = nnrs.NeighborTable.from_vectors(torch.rand(VOCAB + 1, 2), k=2)
+    message = f"the table has {VOCAB + 1} rows, but the model embeds {VOCAB} ids"
+    with pytest.raises(ConfigError, match=message), curriculum(Silent(), table, steps=1, neighbor_rate=1.0):
+        pass
+
+
+def test_ids_beyond_the_table_are_refused_in_the_first_training_forward_where_the_model_says_nothing():
+    rows = int(IDS.max())  # one too few
+    table = nnrs.NeighborTable.from_vectors(torch.rand(rows, 2), k=2)
+    model = Silent().train()
+    with (
+        pytest.raises(ConfigError, match=f"input_ids has the id {rows}, and the table {rows} rows"),
+        curriculum(model, table, steps=1, neighbor_rate=1.0),
+    ):
+        model(IDS, labels=IDS)
+    fits = nnrs.NeighborTable.from_vectors(torch.rand(rows + 1, 2), k=2)
+    with curriculum(model, fits, steps=1, neighbor_rate=1.0) as ours:
+        model(IDS, labels=IDS)
+        assert ours.report()["effective_neighbor_rate"] > 0.5
+
+
 class ByPosition(Plain):
     def forward(self, input_ids, /, labels=None):
         return super().forward(input_ids, labels)

@@ -130,17 +130,22 @@ def test_a_state_that_is_none_is_refused_and_changes_nothing(state):
 def test_what_is_no_table_is_refused_by_what_it_is():
     """In a process of its own: in this one, types are checked before our code can."""
     code = """
+import torch, nnrs
 from nnrs.errors import ConfigError
-from nnrs.integrations.settings import Settings
-for given in (0.1, "vectors.bin", ["a"] * 99):
+def tell(model, table):
     try:
-        Settings(neighbor_rate=0.1).policy(given)
+        with nnrs.curriculum(model, table, steps=1, neighbor_rate=0.1):
+            pass
     except ConfigError as error:
         print(error)
+for given in (torch.ones(9, 2), "vectors.bin", ["a"] * 99):
+    tell(torch.nn.ReLU(), given)
+tell("gpt2", None)
 """
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert [line.split(", got ")[0] for line in told.splitlines()] == [
+    *tables, model = told.splitlines()
+    assert [line.split(", got ")[0] for line in tables] == [
         "a curriculum's table must be a NeighborTable (NeighborTable.from_model)"
     ] * 3
-    assert ", got 'vectors.bin'." in told
-    assert max(map(len, told.splitlines())) < 150
+    assert model == "a curriculum's model must be a torch.nn.Module, got str."
+    assert [line.split(", got ")[1] for line in tables] == ["Tensor.", "str.", "list."]

@@ -10,6 +10,7 @@ from tests.surroundings import unchecked
 
 from nnrs.batches import IGNORED, Window
 from nnrs.errors import ConfigError
+from nnrs.integrations.settings import Settings
 from nnrs.models import ModelConfig, build_model
 from nnrs.policies.base import Rates
 from nnrs.policies.gumbel import GumbelPolicy
@@ -277,14 +278,44 @@ def test_contradictions_and_unknown_names_are_refused():
 
 def test_a_temperature_of_numpys_becomes_a_plain_number_and_a_text_is_refused():
     with unchecked():
-        config = PolicyConfig(method="nnrs", temperature=np.float32(0.25))
+        config = PolicyConfig(method="nnrs", temperature=np.float32(0.75))
     assert type(config.temperature) is float
-    assert config == PolicyConfig(method="nnrs", temperature=0.25)
+    assert config == PolicyConfig(method="nnrs", temperature=0.75)
     with (
         unchecked(),
         pytest.raises(ConfigError, match=r"temperature must be in .*, got '0\.5'"),
     ):
         PolicyConfig(method="nnrs", temperature="0.5")
+
+
+@pytest.mark.parametrize(
+    ("rule", "temperature", "told"),
+    [
+        (
+            "prose",
+            0.1,
+            r"rule prose keeps .* in \[0\.5, 10\], and would begin at 0\.5 with 0\.1: leave --temp",
+        ),
+        (
+            "equation",
+            11.0,
+            r"rule equation keeps .* and would begin at 10 with 11: .* or use --rule constant\.$",
+        ),
+        (
+            "effective",
+            0.9,
+            r"rule effective finds its temperature by itself, got 0\.9: leave --temperature out",
+        ),
+    ],
+)
+def test_a_temperature_that_a_rule_would_not_begin_with_is_refused(rule, temperature, told):
+    """Algorithm 1's own 0.1 among them: it is clipped at once, so that runs with it and without it are the same."""
+    with pytest.raises(ConfigError, match=told):
+        PolicyConfig(method="nnrs", rule=rule, temperature=temperature)
+    with pytest.raises(ConfigError, match=told):
+        Settings(neighbor_rate=0.1, rule=rule, temperature=temperature)
+    assert PolicyConfig(method="nnrs", rule="constant", temperature=temperature).temperature == temperature
+    assert PolicyConfig(method="nnrs", rule=rule, temperature=0.5).temperature == 0.5
 
 
 def test_labels_tell_settings_apart():

@@ -102,10 +102,11 @@ class RunConfig:
 
     @property
     def remarks(self) -> list[str]:
-        """What is to be known of its rates before it is trained."""
+        """What is to be known before it is trained of its rates, and of a k that makes one of them idle."""
         rates = [rate for rate in (self.policy.prediction_rate, self.policy.neighbor_rate) if rate]
         said = [rate.remark(self.training.epochs) for rate in rates]
-        return [remark for remark in said if remark]
+        idle = "k is 0: no word has a neighbor, so that none becomes one at any --neighbor-rate."
+        return [remark for remark in said if remark] + [idle] * (self.policy.k == 0)
 
     def as_dict(self) -> dict[str, Any]:
         """The configuration as plain values; `from_dict` takes it back."""

@@ -30,6 +30,7 @@ from nnrs.neighbors.table import NeighborTable
 from nnrs.policies.base import Rates
 from nnrs.schedules import progress
 from nnrs.temperature import TemperatureState
+from nnrs.wording import counted
 
 MICRO_STEPS = 1 << 16  # room for the forwards of one step in the number that a draw is keyed by
 
@@ -66,6 +67,7 @@ class Curriculum:
         running: Callable[[], bool] = lambda: True,
         all_steps: str = ALL_STEPS,
     ) -> None:
+        _check_arguments(model, table)
         self.model = unwrapped(model)
         check_kind(self.model)
         self.settings, self._running = settings, running
@@ -218,6 +220,8 @@ class Curriculum:
         if self._tells_end and self.step >= self.steps:
             self._tell_end()
         batch = read_batch(model, named, self._document_ends)
+        if not self._acted:
+            self._check_ids(batch)
         inputs = self._inputs(batch, named)
         self.micro_step += 1
         self._acted = True
@@ -225,6 +229,20 @@ class Curriculum:
             place = self._names.index(batch.name)
             return (*args[:place], inputs, *args[place + 1 :]), kwargs
         return args, kwargs | {batch.name: inputs}
+
+    def _check_ids(self, batch: Batch) -> None:
+        """Refuse ids beyond a table that could not be held against its model: they would never be replaced.
+
+        Looked at once, in the first training forward: on a GPU it waits.
+        """
+        rows = len(self.policy.replaceable)
+        if self.policy.proposal is None or not batch.ids.numel() or embedded_ids(self.model) is not None:
+            return
+        if (highest := int(batch.ids.max())) >= rows:
+            raise ConfigError(
+                f"{batch.name} has the id {highest}, and the table {counted(rows, 'row')}. Make it with a row for "
+                "each id that the model embeds."
+            )
 
     def _tell_end(self) -> None:
         """Say once that training goes on after the last step: a forgotten `accumulation` would end a pulse early."""
@@ -266,6 +284,16 @@ class Curriculum:
         policy.proposal = policy.proposal.to(device) if policy.proposal else None
         policy.replaceable = policy.replaceable.to(device)
         self._counts = self._counts.to(device)
+
+
+def _check_arguments(model: Any, table: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"a curriculum's model must be a torch.nn.Module, got {type(model).__name__}.")
+    if not isinstance(table, NeighborTable | None):
+        raise ConfigError(
+            "a curriculum's table must be a NeighborTable (NeighborTable.from_model), got "
+            f"{type(table).__name__}."
+        )
 
 
 def _overlap(one: nn.Module, other: nn.Module) -> bool:

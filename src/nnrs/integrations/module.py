@@ -50,8 +50,11 @@ def _unwrapping(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def fitted(table: NeighborTable, model: nn.Module) -> NeighborTable:
-    """The table with a row for every id that the model embeds; ids that the table does not know have no neighbors."""
-    rows = embedded_ids(model) or table.vocab_size
+    """The table with a row for every id that the model embeds; ids that the table does not know have no neighbors.
+
+    Of a model that does not say how many it embeds, the largest of its layers may.
+    """
+    rows = embedded_ids(model) or min([table.vocab_size, *_most_embedded(model)])
     if not may_be_padded(table.vocab_size, rows):
         raise ConfigError(
             f"the table has {counted(table.vocab_size, 'row')}, but the model embeds {counted(rows, 'id')}. "
@@ -76,6 +79,13 @@ def embedded_ids(model: nn.Module) -> int | None:
     known = [part.num_embeddings for part in layer.modules() if hasattr(part, "num_embeddings")]
     weight = getattr(layer, "weight", None)
     return int(known[0]) if known else None if weight is None else len(weight)
+
+
+def _most_embedded(model: nn.Module) -> list[int]:
+    """How many ids the largest embedding layer within has, where there is one."""
+    parts: Any = model.modules()
+    known = [int(part.num_embeddings) for part in parts if hasattr(part, "num_embeddings")]
+    return sorted(known)[-1:]
 
 
 def check_kind(model: nn.Module) -> None:

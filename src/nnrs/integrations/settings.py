@@ -16,7 +16,7 @@ from nnrs.policies.functional import GRANULARITIES
 from nnrs.registry import look_up
 from nnrs.schedules import Schedule, checked_rate
 from nnrs.seeding import check_seed
-from nnrs.temperature import RULES, TemperatureController
+from nnrs.temperature import RULES, START, TemperatureController, check_start
 
 
 def token_ids(name: str, value: Any) -> tuple[int, ...]:
@@ -43,7 +43,7 @@ class Settings:
     neighbor_rate: Schedule | float | None = None  # γ
     prediction_rate: Schedule | float | None = None  # ε
     rule: str = "prose"  # of the temperature: prose | equation | effective | constant
-    temperature: float = 0.5  # τ at the start
+    temperature: float = START  # τ at the start
     granularity: str = "token"  # token | position | sequence
     predict: str = "sample"  # sample | greedy
     seed: int = 0
@@ -64,6 +64,7 @@ class Settings:
         look_up(GRANULARITIES, self.granularity, "granularity")
         look_up({"sample": None, "greedy": None}, self.predict, "way to predict")
         check_temperature(self.temperature)
+        check_start(self.rule, self.temperature)
         if not isinstance(self.output_layer, nn.Module | None):
             raise ConfigError(
                 f"output_layer must be the module that makes the logits, not its name, got {self.output_layer!r:.60}."
@@ -83,10 +84,6 @@ class Settings:
 
     def policy(self, table: NeighborTable | None) -> InputPolicy:
         """The policy that chooses each input among gold tokens, neighbors and predictions."""
-        if not isinstance(table, NeighborTable | None):
-            raise ConfigError(
-                f"a curriculum's table must be a NeighborTable (NeighborTable.from_model), got {table!r:.60}."
-            )
         if (table is None) != (self.neighbor_rate is None):
             raise ConfigError(
                 "neighbor_rate and a neighbor table go together: give both (NeighborTable.from_model), or neither."

@@ -19,7 +19,7 @@ from nnrs.policies.gumbel import GumbelPolicy
 from nnrs.registry import look_up
 from nnrs.schedules import Schedule
 from nnrs.seeding import Random, Stream
-from nnrs.temperature import RULES, TemperatureController
+from nnrs.temperature import RULES, START, TemperatureController, check_start
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,7 +51,7 @@ class Method:
     rules: tuple[
         str, ...
     ] = ()  # how its temperature may move, the usual one first; none: it has no temperature
-    temperature: float = 0.5  # where it starts
+    temperature: float = START  # where it starts
     policy: type[InputPolicy] = InputPolicy
 
     def unused_settings(self) -> tuple[str, ...]:
@@ -212,6 +212,7 @@ class PolicyConfig:
         else:
             check_temperature(self.temperature)
             object.__setattr__(self, "temperature", float(self.temperature))
+            check_start(str(self.rule), float(self.temperature))
 
     def _refuse_contradictions(self, method: Method) -> None:
         learned = method.policy is GumbelPolicy
