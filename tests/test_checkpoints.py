@@ -98,6 +98,14 @@ def test_a_finished_run_has_the_model_that_it_ended_with_or_none(run):
             read()
 
 
+def test_a_torn_model_is_called_damaged_where_its_size_is_asked_for(run):
+    save(run, 10, best=True)
+    path = run.path / "best-000000010.safetensors"
+    path.write_bytes(path.read_bytes()[:5])
+    with pytest.raises(RunError, match=rf"^{path} is damaged: .* Copy it back\.$"):
+        run.parameters()
+
+
 def test_going_back_leaves_a_users_files_alone(run):
     run.append("metrics", {"epoch": 0})
     save(run, 10, best=True)

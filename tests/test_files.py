@@ -38,7 +38,9 @@ def test_a_failing_writer_leaves_the_old_file_and_no_other(error, tmp_path):
     with pytest.raises(RunError, match=r"cannot write .*/file\.txt: .*[Nn]o space left") as caught:
         write_atomically(path, half_write)
     assert "\n" not in str(caught.value)
-    assert str(caught.value).endswith("What was there before is untouched. Mend it and try again.")
+    assert str(caught.value).endswith(
+        "What was there before is untouched. Mend that, or choose another place, and try again."
+    )
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -162,12 +162,19 @@ def test_records_come_back_in_order_without_a_torn_last_line(run):
     assert run.records("metrics") == [{"epoch": 0, "word": "ñ"}, {"epoch": 1, "word": "ñ"}]
 
 
-@pytest.mark.parametrize("damage", [b"{oops}\n", b"\xff\n"], ids=["not JSON", "not UTF-8"])
-def test_a_damaged_record_is_an_error_that_names_the_file(run, damage):
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (b"{oops}\n", ", line 2 is damaged: it is no JSON"),
+        (b"\xff\n", " is damaged: after line 0 it is not UTF-8"),
+    ],
+    ids=["not JSON", "not UTF-8"],
+)
+def test_a_damaged_record_is_an_error_that_names_the_file_and_the_place(run, damage, told):
     run.append("metrics", {"epoch": 0})
     with (run.path / "metrics.jsonl").open("ab") as file:
         file.write(damage)
-    with pytest.raises(RunError, match=r"cannot read .*metrics\.jsonl"):
+    with pytest.raises(RunError, match=rf"metrics\.jsonl{told}\. Copy it back\.$"):
         run.records("metrics")
 
 

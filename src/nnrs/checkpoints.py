@@ -72,15 +72,19 @@ class Checkpoints:
 
     def parameters(self) -> int | None:
         """How many numbers the best model has, read off its file's header; None where that is elsewhere."""
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
         name = self._best_name()
         path = self.path / f"{name or 'best'}.safetensors"
         if not path.is_file():
             return None
-        with explained(path, "read"), safe_open(path, framework="numpy") as file:
-            keys = file.keys()
-            sizes = [file.get_slice(key).get_shape() for key in keys if key.startswith("model.")]
+        with explained(path, "read"):
+            try:
+                with safe_open(path, framework="numpy") as file:
+                    keys = file.keys()
+                    sizes = [file.get_slice(key).get_shape() for key in keys if key.startswith("model.")]
+            except SafetensorError as error:
+                raise RunError(f"{path} is damaged: {error}.{COPY}") from None
         return sum(int(math.prod(size)) for size in sizes)
 
     def _lack(self) -> str:

@@ -18,7 +18,7 @@ from nnrs.errors import RunError
 BEGINNING = 2_000  # characters of a file, among which a mark of ours stands
 HALF_WRITTEN = re.compile(r"\.[\w-]+\.(json|jsonl|safetensors)\.[a-z0-9_]{8}\.tmp")  # eight of tempfile's own
 ADVICE = {
-    "write": "What was there before is untouched. Mend it and try again.",
+    "write": "What was there before is untouched. Mend that, or choose another place, and try again.",
     "read": "Check the path and its permissions.",
     "lock": "Use a file system with locks.",
 }

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from nnrs.checkpoints import FORMAT, Checkpoints
 from nnrs.errors import RunError
 from nnrs.files import (
+    COPY,
     UMASK,
     Claim,
     NoLocksError,
@@ -351,11 +352,19 @@ class RunDirectory(Checkpoints):
         path = self._lines_path(name)
         if not path.is_file():
             return
+        number = 0
         try:
             with path.open(encoding="utf-8") as file:
-                yield from ((line, json.loads(line)) for line in file if line.endswith("\n"))
-        except (OSError, ValueError) as error:
-            raise RunError(f"cannot read {path}: {error}. Copy it back.") from None
+                for line in file:
+                    number += 1
+                    if line.endswith("\n"):
+                        yield line, json.loads(line)
+        except OSError as error:
+            raise RunError(f"cannot read {path}: {error.strerror}.{COPY}") from None
+        except json.JSONDecodeError:
+            raise RunError(f"{path}, line {number} is damaged: it is no JSON.{COPY}") from None
+        except UnicodeDecodeError:  # many lines are read at once
+            raise RunError(f"{path} is damaged: after line {number} it is not UTF-8.{COPY}") from None
 
     def _write_lines(self, name: str, records: Sequence[Json]) -> None:
         write_text(self._lines_path(name), "".join(json.dumps(record) + "\n" for record in records))

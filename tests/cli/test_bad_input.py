@@ -58,7 +58,7 @@ BAD_TRAINING = {
     "seeds of a bad setting": ("--seeds 1-3 --precision bf16 --device cpu", "bf16 is for GPUs"),
     # configs
     "config key": ("--config {files}/key.toml", "setting training 'epoch'", "Did you mean 'epochs'?"),
-    "config type": ("--config {files}/type.toml", "policy.method must be str, got 3"),
+    "config type": ("--config {files}/type.toml", "policy.method must be a text, got 3"),
     "config that is no TOML": ("--config {files}/broken.toml", "broken.toml", "line 2"),
     "config of a later version": (
         "--config {files}/later.json",
@@ -120,6 +120,10 @@ BAD_WORDS = {
     "option like no other": (
         "schedule --zzz",
         "nnrs schedule: no such option --zzz. See nnrs schedule --help.",
+    ),
+    "json of results": (
+        "results x --json",
+        "nnrs results: no such option --json. Use --format json. See nnrs results --help.",
     ),
     "last word of several options": (
         "train --out x --rate 0.2",
@@ -407,7 +411,7 @@ def test_a_loss_that_explodes_stops_the_run_before_it_is_saved(nnrs, text, tiny,
     done = nnrs("train", *tiny, *options.split())
     assert done.returncode == 2
     assert "perplexity is no longer finite in epoch 0" in done.stderr.splitlines()[-1]
-    assert done.stderr.endswith("Lower --learning-rate, or the rates, and start again with another --out.\n")
+    assert done.stderr.endswith("Lower --learning-rate and start again with another --out.\n")
     assert "Traceback" not in done.stderr
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.json", "vocabulary.json"]
 

@@ -198,7 +198,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_made(nnrs_each, t
     said = {name: item.stderr.strip() for name, item in done.items()}
     assert (
         said["one"]
-        == "error: a comparison needs at least two methods, with a comma between them, such as --methods mle,nnrs."
+        == "error: a comparison needs two different methods or more, with commas between them: --methods mle,nnrs."
     )
     using = "leave it out, or add one of nnrs, tprs, ss-nnrs, gsns, shuffled to --methods."
     assert said["k"] == f"error: mle, ss have no use for --k: {using}"

@@ -245,7 +245,7 @@ def test_a_run_that_fails_is_named_and_tried_again_next_time_while_the_others_go
     told = [line for line in ended.stderr.splitlines() if line.startswith("error:")]
     assert len(told) == 2
     [apart] = [line for line in told if "perplexity is no longer finite" in line]
-    assert apart.endswith(" Lower learning_rate, or the rates, and start again with another --out.")
+    assert apart.endswith(" Lower learning_rate and start again with another --out.")
     assert any("narrow.vec, line 2" in line for line in told)
     kinds = sorted((record["kind"], record["try"]) for record in failures_of(tmp_path / "out"))
     assert kinds == [("diverged", 1), ("error", 1)]

@@ -239,7 +239,9 @@ def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_room(nnrs, finis
     error = done.stderr.splitlines()[-1]
     assert error.startswith(f"error: cannot write {out}/")
     assert "No space left on device" in error
-    assert error.endswith(" Mend it and try again. What was trained goes on with --resume.")
+    assert error.endswith(
+        " Mend that, or choose another place, and try again. What was trained goes on with --resume."
+    )
     assert "Traceback" not in done.stderr
     disk("size=4m")
     done = nnrs("train", "--out", out, "--resume")

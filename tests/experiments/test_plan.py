@@ -118,8 +118,12 @@ def test_no_label_names_more_folders_than_tell_its_file_apart():
             {"method": ["mle", "ss"], "granularity": ["token", "position"]},
             "method 'mle' has no --granularity",
         ),
-        ({"method": 5}, "config policy.method must be str, got 5"),
-        ({"epochs": [2, "3"]}, "config training.epochs must be int, got '3'"),
+        (
+            {"data": "x", "method": "mle", "k": 3},
+            "the run with data x, method mle, k 3: method 'mle' has no --k",
+        ),
+        ({"method": 5}, "config policy.method must be a text, got 5"),
+        ({"epochs": [2, "3"]}, "config training.epochs must be a whole number, got '3'"),
         ({"protect": "word"}, "config vectors.protect must be a list"),
         ({"seed": 1, "seeds": "1-2"}, "seed and seeds are two ways to say it"),
         (

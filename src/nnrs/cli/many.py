@@ -23,6 +23,7 @@ SeedsOption = Annotated[
 ]
 Command = TypeVar("Command", bound=Callable[..., None])
 WIDTH = 130
+DRAWER = "vl_convert"
 ONE_RUN = ("context", "out", "method", "seed", "seeds", "resume", "previous", "device", "tensorboard", "json")
 TRANSLATION = ("task", "from_language", "to_language")  # what is compared are language models
 
@@ -85,8 +86,8 @@ def _without_folders(word: str) -> str:
 
 def check_means(*, drawing: bool = False) -> None:
     """Refuse before anything is trained where the statistics, or a drawing that is the point, could not be made."""
-    needed = ("scipy", "vl_convert") if drawing else ("scipy",)
-    missing = [module for module in needed if find_spec(module) is None]
+    needed = {"scipy": "scipy", **({DRAWER: "vl-convert-python"} if drawing else {})}
+    missing = [package for module, package in needed.items() if find_spec(module) is None]
     if missing:
         raise ConfigError(
             f"statistics and the page need {' and '.join(missing)}: pip install 'nnrs[report]'."
@@ -96,7 +97,7 @@ def check_means(*, drawing: bool = False) -> None:
 
 
 def _can_draw() -> bool:
-    return find_spec("vl_convert") is not None
+    return find_spec(DRAWER) is not None
 
 
 def print_wide(

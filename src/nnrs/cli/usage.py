@@ -27,9 +27,10 @@ def _told(error: Any, words: Sequence[str], commands: Collection[str]) -> str:
         close = closest(first, commands)
         return f"no such command '{first}'" + (f". Did you mean '{close}'?" if close else "")
     if hasattr(error, "possibilities"):
-        meant = " or ".join(
-            f"--{name}" for name in likely(error.option_name.lstrip("-"), _options(error.ctx))
-        )
+        options = _options(error.ctx)
+        if error.option_name == "--json" and "format" in options:
+            return "no such option --json. Use --format json"
+        meant = " or ".join(f"--{name}" for name in likely(error.option_name.lstrip("-"), options))
         return f"no such option {error.option_name}" + (f". Did you mean {meant}?" if meant else "")
     message = str(error.format_message())
     expected = next((number for said, number in NUMBERS.items() if said in message), None)

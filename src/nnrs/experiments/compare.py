@@ -32,7 +32,7 @@ def plan(
     """
     if len(methods) < 2:
         raise ConfigError(
-            "a comparison needs at least two methods, with a comma between them, such as --methods mle,nnrs."
+            "a comparison needs two different methods or more, with commas between them: --methods mle,nnrs."
         )
     for option, value in options.items():
         _refuse_idle(option, value, methods)

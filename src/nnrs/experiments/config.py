@@ -213,6 +213,9 @@ def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in record}
 
 
+KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
 def typed(cls: type[Any], values: Mapping[str, Any], path: str) -> dict[str, Any]:
     """The values of a dataclass, nested as they came, each checked against its field's type; nothing is made yet."""
     hints = typing.get_type_hints(cls)
@@ -256,4 +259,4 @@ def _table(hint: Any) -> Any:
 def _described(option: Any) -> str:
     if is_dataclass(option):
         return f"a table of {', '.join(item.name for item in fields(option))}"
-    return "a list" if typing.get_origin(option) is tuple else str(option.__name__)
+    return "a list" if typing.get_origin(option) is tuple else KINDS[option]

@@ -132,9 +132,9 @@ def _sentence(item: Contrast, ours: Group, theirs: Group) -> str:
     means = [fmean(math.exp(group.nats("test")[seed]) for seed in item.seeds) for group in (ours, theirs)]
     lacking = any(len(group.seeds) > len(item.seeds) for group in (ours, theirs))
     shared = " over the seeds of both" if lacking else ""
-    measured = (
-        f"test perplexity {means[0]:.2f} against {means[1]:.2f}{shared}, seed by seed {_measured(item)}"
-    )
+    measured = f"test perplexity {means[0]:.2f} against {means[1]:.2f}{shared}, "
+    alone = len(item.seeds) == 1
+    measured += _amount(item, item.mean) if alone else f"seed by seed {_measured(item)}"
     return f"{_on(item.setting)}{_judged(item)}: {measured}."
 
 
@@ -161,7 +161,7 @@ def _measured(item: Contrast) -> str:
 def reach(seeds: int, contrasts: int) -> list[str]:
     """What so many seeds can show at best, as a sentence; none where that is enough."""
     if seeds == 1:
-        return [f"{ONE_SEED} Use several (--seeds 1-8)."]
+        return [f"{ONE_SEED} Train several, as `nnrs compare --seeds 1-8` does."]
     if smallest_p(seeds) * contrasts < ALPHA:
         return []
     none, one = (

@@ -311,7 +311,7 @@ def _configured(flat: Flat) -> RunConfig:
     try:
         return lay_over(typed(RunConfig, values, ""), given)
     except ConfigError as error:
-        said = ", ".join(f"{_label(name)} {_shown(value)}" for name, value in flat.items())
+        said = ", ".join(f"{_key(name)} {_shown(value)}" for name, value in flat.items())
         raise ConfigError(f"the run with {said}: {error}") from None
 
 
@@ -347,8 +347,13 @@ def _shown(value: Any) -> str:
 
 
 def _label(name: str) -> str:
-    """What a setting is called beside results: as the option is, and data by what it is."""
-    return "corpus" if name == "data.source" else OPTIONS.get(name, name.removeprefix("policy."))
+    """What a setting is called beside results: as its key is, and data by what it is."""
+    return "corpus" if name == "data.source" else _key(name)
+
+
+def _key(name: str) -> str:
+    """What a setting is called in a grid's file."""
+    return OPTIONS.get(name, name.removeprefix("policy."))
 
 
 def _refuse_equal(cells: Sequence[Cell]) -> None:

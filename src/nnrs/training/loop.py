@@ -277,9 +277,10 @@ class Trainer:
         """Refuse to go on with a loss that is none."""
         position = self.live.position
         if not math.isfinite(value):
+            rates = ", or the rates," if self.policy.prediction_rate or self.policy.neighbor_rate else ""
             raise DivergenceError(
                 f"the {name} is no longer finite in epoch {position.epoch}, near window {position.window}. "
-                "Lower --learning-rate, or the rates, and start again with another --out."
+                f"Lower --learning-rate{rates} and start again with another --out."
             )
 
     def _metrics(self, epoch: Epoch, valid_perplexity: float) -> EpochMetrics:
