@@ -140,7 +140,8 @@ def test_where_runs_are_missing_no_advice_is_given_that_those_would_make_needles
 def test_of_one_seed_it_is_said_that_it_cannot_tell():
     found = findings([result("mle", 1, math.log(50.0)), result("nnrs", 1, math.log(60.0))])
     assert found.sentences == [
-        "One seed decides nothing: seeds of one method differ, too. Train several, as `nnrs compare --seeds 1-8` does.",
+        "One seed decides nothing: seeds of one method differ, too. "
+        "Train several, as `nnrs compare --seeds 1-8` does.",
         "One seed cannot tell nnrs from mle: test perplexity 60.00 against 50.00, 20.00 % higher.",
     ]
 
