@@ -46,10 +46,11 @@ def failures_of(out):
 
 
 def break_run(out, name):
-    """Have a run that was done fail whenever it is tried again."""
+    """Have a run that was done fail whenever it is tried again; gives what is then said of it."""
     run = out / "runs" / name
     (run / "result.json").unlink()
     (run / "metrics.jsonl").write_text("{\n")
+    return f"error: {name}: {run / 'metrics.jsonl'}, line 1 is damaged"
 
 
 def written(out):

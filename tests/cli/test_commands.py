@@ -349,7 +349,7 @@ def test_the_demo_shows_what_was_replaced_even_of_a_short_text(done, folder):
 def test_where_a_run_of_the_demo_fails_the_others_are_shown_and_it_is_named(nnrs, done, folder, tmp_path):
     out = shutil.copytree(folder / "short", tmp_path / "out")
     assert done["demo"].returncode == 0
-    break_run(out, "ss-nnrs_seed-1")
+    damaged = break_run(out, "ss-nnrs_seed-1")
     command = ["demo", "--epochs", 1, "--data", folder / "short.txt", "--out", out]
     plain = nnrs(*command)
     assert plain.returncode == 2
@@ -358,7 +358,7 @@ def test_where_a_run_of_the_demo_fails_the_others_are_shown_and_it_is_named(nnrs
     missing = "is missing: ss-nnrs_seed-1 (failed)."
     for told in (plain.stdout, (out / "report.txt").read_text(), (out / "report.html").read_text()):
         assert missing in told
-    assert "error: ss-nnrs_seed-1: cannot read " in plain.stderr
+    assert damaged in plain.stderr
     break_run(out, "mle_seed-1")
     assert list(json.loads(nnrs(*command, "--json").stdout)) == ["ss", "nnrs"]
     for name in ("ss_seed-1", "nnrs_seed-1"):

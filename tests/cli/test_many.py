@@ -29,7 +29,7 @@ def test_without_the_means_to_draw_the_runs_are_made_and_the_page_is_left_to_ano
 
 def test_where_the_drawing_is_the_point_it_is_needed(monkeypatch):
     without(monkeypatch, "vl_convert")
-    with pytest.raises(ConfigError, match="need vl_convert"):
+    with pytest.raises(ConfigError, match="need vl-convert-python: "):
         many.check_means(drawing=True)
 
 

@@ -68,7 +68,7 @@ def test_table_3_in_the_same_folder_trains_nothing(nnrs, root, table2):
 
 def test_where_runs_fail_the_rest_of_the_table_is_printed_and_those_are_named(nnrs, root, table2, tmp_path):
     out = shutil.copytree(table2[0], tmp_path / "out")
-    break_run(out, "SS-NNRS_gru_mine_seed-1")
+    damaged = break_run(out, "SS-NNRS_gru_mine_seed-1")
     command = ["paper", "table2", "--data", root, "--corpus", "mine", *SMALL, "--out", out]
     plain = nnrs(*command)
     assert plain.returncode == 2
@@ -76,7 +76,7 @@ def test_where_runs_fail_the_rest_of_the_table_is_printed_and_those_are_named(nn
     missing = "is missing: SS-NNRS_gru_mine_seed-1 (failed)."
     assert missing in " ".join(plain.stdout.split())
     assert missing in (out / "report.html").read_text()
-    assert "error: SS-NNRS_gru_mine_seed-1: cannot read " in plain.stderr
+    assert damaged in plain.stderr
     for path in out.glob("runs/*/result.json"):
         break_run(out, path.parent.name)
     nothing, as_json = nnrs(*command), nnrs(*command, "--format", "json")
