@@ -3,12 +3,14 @@
 import json
 import re
 from collections import Counter
+from html import unescape
 from pathlib import Path
 
 import pytest
 from results import overview, rebuild, studies
 from tests.report.factory import make_result
 
+from nnrs.experiments.findings import findings
 from nnrs.experiments.plan import read_plan
 from nnrs.experiments.store import Result
 
@@ -141,7 +143,10 @@ def test_the_pages_are_those_that_are_named_and_show_every_group_of_runs():
         assert f"<h1>{rebuild.PAGES[study]}</h1>" in page
         data = re.search(r'<script id="data"[^>]*>(.*?)</script>', page, flags=re.DOTALL)
         shown = [len(group["seeds"]) for group in json.loads(data[1])["groups"]]
-        assert shown == list(Counter(result.group for result in studies.records(study)).values())
+        results = studies.records(study)
+        assert shown == list(Counter(result.group for result in results).values())
+        said = findings(results).sentences
+        assert re.findall("<li>(.*?)</li>", unescape(page))[: len(said)] == said
 
 
 def test_the_csv_of_table_1_begins_with_the_columns_of_the_paper():

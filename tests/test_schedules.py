@@ -2,6 +2,9 @@ import dataclasses
 import json
 import math
 import re
+import subprocess
+import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -77,9 +80,34 @@ def test_beyond_the_end_a_schedule_stays_at_its_end_and_before_the_start_at_its_
 
 @pytest.mark.parametrize("step", [2.0, 200.0])
 def test_a_step_in_the_place_of_a_share_is_warned_of_and_has_the_end_rate(step):
-    told = rf"progress {step:g} is far past the end .* step / \(steps - 1\)"
+    told = r"progress is far past the end .* step / \(steps - 1\)"
     with pytest.warns(UserWarning, match=told):
         assert Schedule("linear", 0.0, 0.2)(step) == 0.2
+
+
+def test_a_loop_that_gives_its_steps_is_warned_once():
+    schedule = Schedule("linear", 0.0, 0.2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for step in range(5):
+            schedule(float(step))
+    assert len(caught) == 1
+
+
+def test_a_schedule_may_stand_in_a_graph_that_is_compiled_whole():
+    """In a process of its own: what checks types in this one cannot be compiled."""
+    code = """
+import torch, nnrs
+schedule = nnrs.Schedule("exponential", 0.0, 0.2)
+
+@torch.compile(backend="eager", fullgraph=True)
+def rated(step):
+    return torch.ones(()) * schedule(step / 99)
+
+for step in (0, 3, 50, 99):  # from the second on, the graph is one for any step
+    torch.testing.assert_close(rated(step), torch.tensor(schedule(step / 99)))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.array, torch.tensor])
@@ -88,7 +116,18 @@ def test_progress_is_a_number_of_any_kind(kind):
         assert Schedule("linear", 0.0, 0.2)(kind(0.5)) == 0.1
 
 
-@pytest.mark.parametrize("progress", [math.nan, np.float32("nan"), torch.tensor([0.5]), "0.5", None])
+@pytest.mark.parametrize(
+    "progress",
+    [
+        math.nan,
+        np.float32("nan"),
+        torch.tensor(math.nan),
+        torch.tensor([0.5]),
+        torch.empty((), device="meta"),
+        "0.5",
+        None,
+    ],
+)
 def test_progress_that_is_no_number_is_refused(progress):
     message = (
         rf"^progress must be a number, 0 at the start and 1 at the end, got {re.escape(repr(progress))}\.$"
@@ -97,7 +136,13 @@ def test_progress_that_is_no_number_is_refused(progress):
         Schedule("linear", 0.0, 0.2)(progress)
 
 
-@pytest.mark.parametrize("epochs", [0, -1, 2.5, "3", None])
+@pytest.mark.parametrize("kind", [np.int64, torch.tensor])
+def test_a_dose_is_over_whole_numbers_of_any_kind(kind):
+    with unchecked():
+        assert Schedule("linear", 0.0, 0.2).dose(kind(3)) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("epochs", [0, -1, 2.5, "3", None, True])
 def test_a_dose_of_no_epoch_is_refused(epochs):
     told = f"^a dose is over a whole number of epochs, at least 1, got {re.escape(repr(epochs))}\\.$"
     with unchecked(), pytest.raises(ConfigError, match=told):

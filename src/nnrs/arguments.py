@@ -55,15 +55,21 @@ def checked_device(device: torch.device | str | int, *, beside: str = "") -> tor
     except (RuntimeError, TypeError):
         raise ConfigError(f"unknown device '{device}'. Use {beside}cpu, cuda or cuda:0.") from None
     if not _is_there(found):
-        counted = f": this machine's CUDA devices number {torch.cuda.device_count()}"
-        told = counted if found.type == "cuda" else ""
-        raise ConfigError(f"device '{device}' is not there{told}. Use the device cpu.")
+        raise ConfigError(f"device '{device}' is not there{_why_not(found)}. Use the device cpu.")
     return found
+
+
+def _why_not(device: torch.device) -> str:
+    if device.type != "cuda":
+        return ""
+    if not torch.cuda.is_available():  # also where the driver is too old for the devices that it counts
+        return ": torch.cuda.is_available() is False"
+    return f": this machine's CUDA devices number {torch.cuda.device_count()}"
 
 
 def _is_there(device: torch.device) -> bool:
     if device.type == "cuda":  # asked without taking memory there
-        return (device.index or 0) < torch.cuda.device_count()
+        return torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
     try:
         return not torch.empty(0, device=device).is_meta  # which holds no numbers
     except (RuntimeError, AssertionError, ImportError):

@@ -1,6 +1,7 @@
 """Curriculum schedules: how the two rates ε and γ move over training. Plain numbers, no tensors."""
 
 import math
+import operator
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -89,11 +90,23 @@ def checked_rate(rate: Any, name: str) -> float:
 
 
 def _checked_progress(z: Any) -> float:
-    """`z` as a plain float, if it is a number, also one of numpy's or torch's."""
-    number = z.item() if getattr(z, "ndim", None) == 0 else z
-    if not isinstance(number, Real) or math.isnan(number):
+    """`z` as a plain float, if it is a number, also one of numpy's or torch's.
+
+    Of Python's own a graph that is being compiled can say no more than its type, and whether it equals itself.
+    """
+    number = z if isinstance(z, int | float) else _held(z)
+    if number is None or number != number:
         raise ConfigError(f"progress must be a number, 0 at the start and 1 at the end, got {z!r:.60}.")
     return float(number)
+
+
+def _held(z: Any) -> float | None:
+    """The number that a scalar of another library holds; None where it holds none."""
+    try:
+        number = z.item() if getattr(z, "ndim", None) == 0 else z
+    except RuntimeError:  # torch's on a device without numbers
+        return None
+    return float(number) if isinstance(number, Real) else None
 
 
 @dataclass(frozen=True)
@@ -118,7 +131,8 @@ class Schedule:
         z = _checked_progress(z)
         if z >= STEP:
             warnings.warn(
-                f"progress {z:g} is far past the end of {self}, whose end rate it gets. Give a share of training, "
+                # Without the number: of one text a program is warned once.
+                f"progress is far past the end of {self}, whose end rate it gets. Give a share of training, "
                 "step / (steps - 1), not the step.",
                 stacklevel=2,
             )
@@ -127,9 +141,13 @@ class Schedule:
 
     def dose(self, num_epochs: int) -> float:
         """The mean rate over the epochs: schedules of one end rate differ in it as much as in shape."""
-        if not isinstance(num_epochs, int) or num_epochs < 1:
+        try:
+            count = 0 if isinstance(num_epochs, bool) else operator.index(num_epochs)
+        except TypeError:
+            count = 0
+        if count < 1:
             raise ConfigError(f"a dose is over a whole number of epochs, at least 1, got {num_epochs!r:.60}.")
-        return sum(self(progress(epoch, num_epochs)) for epoch in range(num_epochs)) / num_epochs
+        return sum(self(progress(epoch, count)) for epoch in range(count)) / count
 
     def remark(self, num_epochs: int) -> str | None:
         """What is to be known of a rate that stands still although its shape moves; None where it is as asked for.

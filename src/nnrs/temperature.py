@@ -85,13 +85,13 @@ def check_start(rule: str, temperature: float) -> None:
     """Refuse a start that the rule does not begin with: records would tell it, and it would change nothing."""
     if rule == "effective" and temperature != START:
         raise ConfigError(
-            f"rule effective finds its temperature by itself, got {temperature:g}: leave --temperature out, or use "
-            "--rule constant."
+            f"rule effective finds its temperature by itself, got {temperature:g}: leave the temperature out, or use "
+            "the rule constant."
         )
     if rule in ("prose", "equation") and clip(temperature) != temperature:
         raise ConfigError(
             f"rule {rule} keeps the temperature in [{LOWEST:g}, {HIGHEST:g}], and would begin at "
-            f"{clip(temperature):g} with {temperature:g}: leave --temperature out, or use --rule constant."
+            f"{clip(temperature):g} with {temperature:g}: leave the temperature out, or use the rule constant."
         )
 
 

@@ -170,7 +170,7 @@ def test_runs_of_a_plan_that_are_missing_are_told_beside_the_results_and_on_the_
 def test_runs_of_a_folder_that_are_not_finished_are_told_beside_the_results_and_on_the_page(
     nnrs_each, finished, tmp_path
 ):
-    folder = tmp_path / "sd"
+    folder = tmp_path / "runs"  # as a grid's own, without a grid around it
     for name in ("seed-1", "seed-2", "seed-3"):
         shutil.copytree(finished, folder / name)
     assert missing_runs([folder]) == []
@@ -183,7 +183,7 @@ def test_runs_of_a_folder_that_are_not_finished_are_told_beside_the_results_and_
         }
     )
     said = (
-        "1 of 3 runs in sd is not finished and left out: seed-2. "
+        "1 of 3 runs in runs is not finished and left out: seed-2. "
         "`nnrs train --resume` with that folder as its --out goes on; what diverged would again.\n"
     )
     assert {name: (item.returncode, item.stderr) for name, item in done.items()} == dict.fromkeys(

@@ -35,7 +35,7 @@ def test_a_rate_that_stands_still_is_told_of_once_and_not_where_records_have_the
 
 
 def test_a_k_of_none_is_told_of_where_the_method_has_one(short_text, board_of):
-    cells = cells_on(short_text, runs=({"method": "mle"}, {"method": "nnrs", "k": 0}))
+    cells = cells_on(short_text, runs=({"method": "mle"}, *({"method": "nnrs", "k": k} for k in (0, 3))))
     idle = "k is 0: no word has a neighbor, so that none becomes one at any neighbor_rate."
     assert rate_remarks(board_of(cells), {}) == [idle]
 

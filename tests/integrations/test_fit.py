@@ -18,6 +18,7 @@ from transformers import (
     BigBirdForPreTraining,
     ElectraConfig,
     ElectraForPreTraining,
+    FlaubertWithLMHeadModel,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
     LlamaConfig,
@@ -26,6 +27,7 @@ from transformers import (
     MarianMTModel,
     RobertaConfig,
     RobertaForCausalLM,
+    XLMWithLMHeadModel,
     XLNetConfig,
     XLNetLMHeadModel,
 )
@@ -348,11 +350,30 @@ class Silent(nn.Module):
         return self.out(self.words(input_ids))
 
 
-def test_a_table_larger_than_all_that_a_model_of_ones_own_embeds_is_refused():
-    table = nnrs.NeighborTable.from_vectors(torch.rand(VOCAB + 1, 2), k=2)
-    message = f"the table has {VOCAB + 1} rows, but the model embeds {VOCAB} ids"
-    with pytest.raises(ConfigError, match=message), curriculum(Silent(), table, steps=1, neighbor_rate=1.0):
-        pass
+class Adaptive(Silent):
+    """The same, whose words are embedded by two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.frequent, self.rare = nn.Embedding(20, 8), nn.Embedding(VOCAB - 20, 8)
+        del self.words
+
+    def forward(self, input_ids, labels=None):
+        rare = input_ids >= 20
+        rows = self.frequent(input_ids.clamp(max=19)), self.rare((input_ids - 20).clamp(min=0))
+        return self.out(torch.where(rare[..., None], rows[1], rows[0]))
+
+
+def test_a_table_larger_than_each_layer_of_a_model_of_ones_own_is_warned_of_and_taken():
+    table = nnrs.NeighborTable.from_vectors(torch.rand(VOCAB, 2), k=2)
+    model, most = Adaptive().train(), max(20, VOCAB - 20)
+    told = f"the table has {VOCAB} rows, and no embedding layer of the model more than {most} rows"
+    ours = curriculum(model, table, steps=1, neighbor_rate=1.0)
+    with pytest.warns(UserWarning, match=told):
+        begun = ours.__enter__()
+    model(IDS, labels=IDS)
+    assert begun.report()["effective_neighbor_rate"] > 0.5
+    ours.__exit__(None, None, None)
 
 
 def test_ids_beyond_the_table_are_refused_in_the_first_training_forward_where_the_model_says_nothing():
@@ -368,6 +389,7 @@ def test_ids_beyond_the_table_are_refused_in_the_first_training_forward_where_th
     with curriculum(model, fits, steps=1, neighbor_rate=1.0) as ours:
         model(IDS, labels=IDS)
         assert ours.report()["effective_neighbor_rate"] > 0.5
+        model(IDS + 1, labels=IDS)  # a second look would cost a wait each step
 
 
 class ByPosition(Plain):
@@ -432,6 +454,17 @@ class SaysOfItself(LlamaForCausalLM):
     def __init__(self, config):
         super().__init__(config)
         self.is_decoder = True
+
+
+@pytest.mark.parametrize("kind", [XLMWithLMHeadModel, FlaubertWithLMHeadModel])
+def test_a_model_that_may_be_causal_is_taken_if_its_configuration_says_so(kind):
+    def made(causal):
+        sizes = {"vocab_size": VOCAB, "emb_dim": 8, "n_layers": 1, "n_heads": 1}
+        return kind(kind.config_class(**sizes, causal=causal))
+
+    assert Curriculum(made(True), None, Settings(prediction_rate=0.1))
+    with pytest.raises(ConfigError, match=f"{kind.__name__} fills in masked words"):
+        Curriculum(made(False), None, Settings(prediction_rate=0.1))
 
 
 @pytest.mark.parametrize("kind", [CausalForPreTraining, SaysOfItself])

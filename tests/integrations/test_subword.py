@@ -420,6 +420,9 @@ def test_a_tokenizer_far_smaller_than_the_models_embeddings_is_refused():
         nnrs.NeighborTable.from_model(model, tokenizer, k=2)
     model.resize_token_embeddings(21)
     assert nnrs.NeighborTable.from_model(model, tokenizer, k=2).vocab_size == 21
+    model.resize_token_embeddings(20)
+    with pytest.raises(ConfigError, match=r"the tokenizer's ids go up to 20, but there are 20 vectors"):
+        nnrs.NeighborTable.from_model(model, tokenizer, k=2)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1])

@@ -178,12 +178,12 @@ def test_what_is_no_matrix_of_vectors_is_refused(vectors, message):
         NeighborTable.from_vectors(vectors, k=1)
 
 
-def missing_kind(make, kind):
-    """What makes tensors, on a machine that lacks a kind of device."""
+def without_kinds(make, errors):
+    """What makes tensors, on a machine that lacks some kinds of devices, by what torch raises for each."""
 
     def made(*size, device):
-        if torch.device(device).type == kind:
-            raise RuntimeError(kind)
+        if torch.device(device).type in errors:
+            raise errors[torch.device(device).type]
         return make(*size, device=device)
 
     return made
@@ -193,15 +193,21 @@ def missing_kind(make, kind):
     ("device", "message"),
     [
         ("foo", r"unknown device 'foo'\. Use cpu, cuda or cuda:0\."),
-        ("cuda", r"device 'cuda' is not there: this machine's CUDA devices number 0\. Use the device cpu\."),
-        (0, r"device '0' is not there: this machine's CUDA devices number 0\. Use the device cpu\."),
+        (
+            "cuda",
+            r"device 'cuda' is not there: torch\.cuda\.is_available\(\) is False\. Use the device cpu\.",
+        ),
+        (0, r"device '0' is not there: torch\.cuda\.is_available\(\) is False\. Use the device cpu\."),
         ("mps", r"device 'mps' is not there\. Use the device cpu\."),
+        ("xpu", r"device 'xpu' is not there\. Use the device cpu\."),
         ("meta", r"device 'meta' is not there\. Use the device cpu\."),
     ],
 )
 def test_a_device_that_is_not_there_is_refused_by_name(device, message, monkeypatch, tmp_path):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(torch, "empty", missing_kind(torch.empty, "mps"))  # also where this runs on a Mac
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # whose driver, say, is too old
+    errors = {"mps": NotImplementedError, "xpu": AssertionError}  # also where this machine has one of them
+    monkeypatch.setattr(torch, "empty", without_kinds(torch.empty, errors))
     makers = [
         lambda: NeighborTable.from_vectors(VECTORS, k=1, device=device),
         lambda: NeighborTable.from_model(torch.nn.ReLU(), None, device=device),

@@ -294,17 +294,17 @@ def test_a_temperature_of_numpys_becomes_a_plain_number_and_a_text_is_refused():
         (
             "prose",
             0.1,
-            r"rule prose keeps .* in \[0\.5, 10\], and would begin at 0\.5 with 0\.1: leave --temp",
+            r"rule prose keeps .* in \[0\.5, 10\], and would begin at 0\.5 with 0\.1: leave the temp",
         ),
         (
             "equation",
             11.0,
-            r"rule equation keeps .* and would begin at 10 with 11: .* or use --rule constant\.$",
+            r"rule equation keeps .* and would begin at 10 with 11: .* or use the rule constant\.$",
         ),
         (
             "effective",
             0.9,
-            r"rule effective finds its temperature by itself, got 0\.9: leave --temperature out",
+            r"rule effective finds its temperature by itself, got 0\.9: leave the temperature out",
         ),
     ],
 )
@@ -315,6 +315,7 @@ def test_a_temperature_that_a_rule_would_not_begin_with_is_refused(rule, tempera
     with pytest.raises(ConfigError, match=told):
         Settings(neighbor_rate=0.1, rule=rule, temperature=temperature)
     assert PolicyConfig(method="nnrs", rule="constant", temperature=temperature).temperature == temperature
+    assert Settings(prediction_rate=0.1, rule=rule, temperature=temperature)  # which has no neighbors to draw
     assert PolicyConfig(method="nnrs", rule=rule, temperature=0.5).temperature == 0.5
 
 

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nnrs.arguments import is_whole
 from nnrs.embeddings.projection import principal_axes
 from nnrs.embeddings.vectors import Embeddings
 from nnrs.errors import DataError
@@ -61,7 +62,7 @@ def _checked(ids: Any, vocab_size: int) -> Int[Tensor, " tokens"]:
     """`ids` as int64 on the CPU, if each is that of a word."""
     if not isinstance(ids, Tensor):
         got = type(ids).__name__
-    elif ids.ndim != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+    elif ids.ndim != 1 or not is_whole(ids):
         got = f"{ids.dtype} of the shape {tuple(ids.shape)}"
     else:
         tokens = ids.cpu().long()

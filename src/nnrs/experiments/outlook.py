@@ -67,11 +67,7 @@ def text_remarks(board: Board, found: Records, shelf: Shelf) -> list[str]:
 def rate_remarks(board: Board, found: Records) -> list[str]:
     """What is to be known of the rates of the runs to come, each once."""
     configs = [cell.config for cell in board.left if cell.config not in found]
-    distinct = {
-        (config.policy.prediction_rate, config.policy.neighbor_rate, config.training.epochs): config
-        for config in configs
-    }
-    lines = (board.plan.worded(line) for config in distinct.values() for line in config.remarks)
+    lines = (board.plan.worded(line) for config in configs for line in config.remarks)
     return list(dict.fromkeys(lines))
 
 

@@ -1,6 +1,7 @@
 """What a curriculum has to know of the module that it is put on: what it is, what it wraps, what it embeds."""
 
 import inspect
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -52,9 +53,12 @@ def _unwrapping(model: nn.Module) -> Iterator[nn.Module]:
 def fitted(table: NeighborTable, model: nn.Module) -> NeighborTable:
     """The table with a row for every id that the model embeds; ids that the table does not know have no neighbors.
 
-    Of a model that does not say how many it embeds, the largest of its layers may.
+    A model that does not say how many is taken at the table's word, and warned of where no layer in it has as many.
     """
-    rows = embedded_ids(model) or min([table.vocab_size, *_most_embedded(model)])
+    rows = embedded_ids(model)
+    if rows is None:
+        _warn_of_few(table, model)
+        return table
     if not may_be_padded(table.vocab_size, rows):
         raise ConfigError(
             f"the table has {counted(table.vocab_size, 'row')}, but the model embeds {counted(rows, 'id')}. "
@@ -81,25 +85,32 @@ def embedded_ids(model: nn.Module) -> int | None:
     return int(known[0]) if known else None if weight is None else len(weight)
 
 
-def _most_embedded(model: nn.Module) -> list[int]:
-    """How many ids the largest embedding layer within has, where there is one."""
+def _warn_of_few(table: NeighborTable, model: nn.Module) -> None:
+    """Warn where each embedding layer is smaller than the table; several, or something else, may still embed it."""
     parts: Any = model.modules()
-    known = [int(part.num_embeddings) for part in parts if hasattr(part, "num_embeddings")]
-    return sorted(known)[-1:]
+    most = max((int(part.num_embeddings) for part in parts if hasattr(part, "num_embeddings")), default=None)
+    if most is not None and most < table.vocab_size:
+        warnings.warn(
+            f"the table has {counted(table.vocab_size, 'row')}, and no embedding layer of the model more than "
+            f"{counted(most, 'row')}: a neighbor that the model does not embed would end the training. Say what it "
+            "embeds in get_input_embeddings(), as models of transformers do.",
+            stacklevel=2,
+        )
 
 
 def check_kind(model: nn.Module) -> None:
     """Refuse what a curriculum cannot serve: models that read ahead, encoder-decoders within others."""
     given: Any = model
     base = given.get_base_model() if hasattr(model, "get_base_model") else given  # of an adapter, LoRA's say
-    kind = type(base)
-    if any(_fills_in(each) for each in kind.__mro__):
+    kind, config = type(base), getattr(base, "config", None)
+    causal = getattr(config, "causal", False)  # as XLM's says, whose usual model fills in
+    if not causal and any(_fills_in(each) for each in kind.__mro__):
         raise ConfigError(
             f"{kind.__name__} fills in masked words, or marks given ones, and never reads its own: "
             "a curriculum is for causal and encoder-decoder models."
         )
-    told = getattr(getattr(base, "config", None), "is_decoder", True) or is_encoder_decoder(base)
-    if not told and any(_asks_for_decoder(each) for each in kind.__mro__):
+    reads_back = getattr(config, "is_decoder", True) or is_encoder_decoder(base)
+    if not reads_back and any(_asks_for_decoder(each) for each in kind.__mro__):
         raise ConfigError(
             f"{kind.__name__} reads the words that it is to predict, as its config's is_decoder is False. "
             "For a causal model, make it with is_decoder=True."

@@ -64,7 +64,8 @@ class Settings:
         look_up(GRANULARITIES, self.granularity, "granularity")
         look_up({"sample": None, "greedy": None}, self.predict, "way to predict")
         check_temperature(self.temperature)
-        check_start(self.rule, self.temperature)
+        if self.neighbor_rate is not None:
+            check_start(self.rule, self.temperature)
         if not isinstance(self.output_layer, nn.Module | None):
             raise ConfigError(
                 f"output_layer must be the module that makes the logits, not its name, got {self.output_layer!r:.60}."
