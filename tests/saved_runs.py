@@ -1,6 +1,27 @@
 """What the tests of a run's directory and of its checkpoints share."""
 
+import json
+
 import torch
+
+from nnrs.run_directory import RunDirectory
+
+
+def reconfigure(path, change):
+    """Change the configuration of a run as if it had begun with another."""
+    config = RunDirectory(path).config()
+    change(config)
+    (path / "config.json").unlink()
+    other = RunDirectory.create(path / "other", config)
+    (other.path / "config.json").rename(path / "config.json")
+    other.path.rmdir()
+
+
+def edit_config(path, section, **values):
+    """Edit settings by hand, in a section of config.json or beside them."""
+    config = json.loads((path / "config.json").read_text())
+    (config[section] if section else config).update(values)
+    (path / "config.json").write_text(json.dumps(config))
 
 
 def names(run):

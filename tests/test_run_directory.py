@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.saved_runs import names, save
+from tests.saved_runs import edit_config, names, save
 
 from nnrs.checkpoints import FORMAT
 from nnrs.errors import RunError
@@ -88,8 +88,37 @@ def test_the_runs_in_a_folder_come_in_the_order_of_their_numbers(tmp_path):
 
 
 def test_a_new_run_holds_its_config_and_the_format(run):
-    assert json.loads((run.path / "config.json").read_text()) == {"format": FORMAT, "seed": 3}
-    assert RunDirectory.open(run.path).config()["seed"] == 3
+    written = json.loads((run.path / "config.json").read_text())
+    assert (written["format"], written["seed"]) == (FORMAT, 3)
+    assert RunDirectory.open(run.path).config() == {"format": FORMAT, "seed": 3}
+
+
+CONFIG = {"data": {"source": "a.txt", "min_count": 2}, "model": {"dropout": 0.1}, "seed": 3}
+
+
+@pytest.mark.parametrize(
+    ("section", "edit"),
+    [(None, {"seed": 4}), ("model", {"dropout": 0.2}), ("data", {"min_count": 1}), (None, {"more": 1})],
+)
+def test_a_config_that_was_edited_since_the_run_began_is_refused(section, edit, tmp_path):
+    run = RunDirectory.create(tmp_path / "run", CONFIG)
+    edit_config(run.path, section, **edit)
+    for read in (run.config, lambda: RunDirectory.open(run.path)):
+        with pytest.raises(RunError, match=r"run/config\.json was edited since .* --out NEW$"):
+            read()
+
+
+def test_where_the_text_is_may_be_edited_for_it_may_be_moved(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", CONFIG)
+    edit_config(run.path, "data", source="b.txt")
+    assert RunDirectory.open(run.path).config()["data"] == {"source": "b.txt", "min_count": 2}
+
+
+def test_a_config_without_its_seal_is_refused(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", CONFIG)
+    (run.path / "config.json").write_text(json.dumps({"format": FORMAT, **CONFIG}))
+    with pytest.raises(RunError, match="was edited"):
+        run.config()
 
 
 def test_an_existing_run_or_file_is_never_overwritten(run, tmp_path):

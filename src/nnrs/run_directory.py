@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Json = dict[str, Any]
+SEAL = "seal"  # what config.json says of the rest of it
 
 
 def check_format(found: Any, where: Path) -> None:
@@ -84,7 +85,8 @@ class RunDirectory(Checkpoints):
         run.check_free()
         with explained(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
-        run._write_json("config.json", {"format": FORMAT, **config})
+        values = {"format": FORMAT, **config}
+        run._write_json("config.json", {**values, SEAL: _seal(values)})
         return run
 
     def check_free(self) -> None:
@@ -110,7 +112,7 @@ class RunDirectory(Checkpoints):
                     f"{run.path} is not a run directory, but holds {len(inside)}. Name one: {inside[0]}"
                 )
             raise RunError(f"{run.path} is not a run directory: {there}. Was it made by `nnrs train`?")
-        check_format(run.config().get("format"), run.path)
+        run.config()
         return run
 
     @property
@@ -158,8 +160,15 @@ class RunDirectory(Checkpoints):
             claim.release()
 
     def config(self) -> Json:
-        """The configuration as used."""
-        return self._read_json("config.json")
+        """The configuration as used; one that was edited since would tell of another run than this."""
+        values = self._read_json("config.json")
+        check_format(values.get("format"), self.path)
+        if values.pop(SEAL, None) != _seal(values):
+            raise RunError(
+                f"{self.path / 'config.json'} was edited since the run began, and would tell of another. Undo that. "
+                f"For other settings begin another run: nnrs train --config {self.path / 'config.json'} --out NEW"
+            )
+        return values
 
     # Records: one JSON line each.
 
@@ -374,6 +383,17 @@ class RunDirectory(Checkpoints):
 
     def _read_json(self, name: str) -> Json:
         return read_json(self.path / name)
+
+
+def _seal(values: Json) -> str:
+    """sha256 of a configuration, but for where its text and vectors are: files may be moved, and have their own."""
+    kept = {
+        name: {key: each for key, each in value.items() if key != "source"}
+        if isinstance(value, dict)
+        else value
+        for name, value in values.items()
+    }
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(losses: "Tensor") -> str:

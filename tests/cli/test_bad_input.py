@@ -1,11 +1,11 @@
 """What a user can get wrong is refused with one line and exit code 2, and nothing is made or changed."""
 
-import json
 import os
 import shutil
 import struct
 
 import pytest
+from tests.saved_runs import edit_config, reconfigure
 
 # What is wrong -> the options that say so, after good ones, and what the one line must name.
 BAD_TRAINING = {
@@ -244,19 +244,16 @@ def altered(run):
     path.write_text(path.read_text().replace('"best_epoch": 2', '"best_epoch": 1'))
 
 
-def edit_config(run, section, **values):
-    path = run / "config.json"
-    config = json.loads(path.read_text())
-    (config[section] if section else config).update(values)
-    path.write_text(json.dumps(config))
-
-
 def from_the_future(run):
     edit_config(run, None, format=99)
 
 
-def widened(run):
-    edit_config(run, "model", units=32)
+def longer(run):
+    edit_config(run, "training", epochs=9)
+
+
+def with_anothers_weights(run):
+    reconfigure(run, lambda config: config["model"].update(units=32))
 
 
 def without_text(run):
@@ -264,7 +261,7 @@ def without_text(run):
 
 
 def with_another_text(run):
-    edit_config(run, None, text_sha256="0")
+    reconfigure(run, lambda config: config.update(text_sha256="0"))
 
 
 def with_damaged_best(run):
@@ -293,7 +290,9 @@ BAD_RUNS = {
     "flipped": (flipped, "train --out {run} --resume", "000123.safetensors is damaged", *OFFER),
     "altered": (altered, "train --out {run} --resume", "000123.json is damaged", *OFFER),
     "newer format": (from_the_future, "train --out {run} --resume", "run format 99", "Update nnrs"),
-    "edited config": (widened, "train --out {run} --resume", "do not fit the model in its config.json"),
+    "edited config": (longer, "train --out {run} --resume", "config.json was edited since", "--out NEW"),
+    "edited config, seen": (longer, "evaluate {run}", "config.json was edited since the run began"),
+    "weights of another": (with_anothers_weights, "train --out {run} --resume", "do not fit the model"),
     "damaged best": (with_damaged_best, "generate {run}", "best-000000123.safetensors is damaged"),
     "beam and temperature": (
         intact,

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.numpy import load_file
+from tests.saved_runs import reconfigure
 
 from nnrs.cli.interrupt import Interruptible
 from nnrs.errors import DataError
@@ -195,9 +196,7 @@ def test_an_interruption_of_seeds_says_what_became_of_them_and_how_to_go_on(begi
         "neighbors.safetensors",
         "vocabulary.json",
     ]  # it was not begun
-    config = json.loads((out / "seed-2" / "config.json").read_text())
-    config["optimizer"]["learning_rate"] = 1e30
-    (out / "seed-2" / "config.json").write_text(json.dumps(config))
+    reconfigure(out / "seed-2", lambda config: config["optimizer"].update(learning_rate=1e30))
     told = interrupted(["--resume"])  # seed-2 comes first now, and diverges
     assert f"\nseed-4: continuing in epoch {state['epoch']}, window {state['window']}\n" in told
     assert "seed-2: continuing" not in told

@@ -6,6 +6,7 @@ import shutil
 import statistics
 
 import pytest
+from tests.saved_runs import reconfigure
 
 from nnrs.cli.progress import ProgressBar
 from nnrs.training.events import Beat, EpochMetrics, EpochStart, EpochTiming
@@ -138,9 +139,7 @@ def test_seeds_that_diverge_are_named_after_the_table_of_the_others(nnrs, option
         "error: seed-1, seed-2, seed-3: the validation perplexity is no longer finite in epoch 0"
     )
     assert "Traceback" not in done.stderr
-    config = json.loads((out / "seed-2" / "config.json").read_text())
-    config["optimizer"]["learning_rate"] = 5.0
-    (out / "seed-2" / "config.json").write_text(json.dumps(config))
+    reconfigure(out / "seed-2", lambda config: config["optimizer"].update(learning_rate=5.0))
     done = nnrs("train", "--out", out, "--resume")
     assert done.returncode == 2
     assert "seed-2" in done.stdout

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.saved_runs import reconfigure
 
 from nnrs.errors import RunError
 from nnrs.experiments.config import RunConfig
@@ -234,8 +235,7 @@ def test_results_come_from_a_run_a_folder_of_runs_or_a_file_of_lines(made, tmp_p
     for name in ("seed-10", "seed-2", "seed-3"):
         copy = tmp_path / "runs" / name
         shutil.copytree(made.directory.path, copy)
-        config = json.loads((copy / "config.json").read_text())
-        (copy / "config.json").write_text(json.dumps({**config, "seed": int(name.removeprefix("seed-"))}))
+        reconfigure(copy, lambda config, name=name: config.update(seed=int(name.removeprefix("seed-"))))
     (tmp_path / "runs" / "seed-3" / "summary.json").unlink()  # still training
     found = collect(tmp_path / "runs")
     assert [result.name for result in found] == ["seed-2", "seed-10"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.experiments.small_runs import CPU, WINDOWS, begin, config, files, finish, ruin, seeds
+from tests.saved_runs import reconfigure
 
 from nnrs.errors import DivergenceError, RunError
 from nnrs.experiments import prepare as preparing
@@ -217,8 +218,7 @@ def test_nothing_is_touched_where_one_of_the_runs_cannot_go_on(text, tmp_path):
     for run, steps in zip(runs, (9, 3), strict=True):
         finish([run], lambda run=run, steps=steps: run.trainer.live.position.step >= steps)
         (run.directory.path / ".scores.jsonl.h4lf_0ne.tmp").touch()  # which going on would clear away
-    second = runs[1].directory.path / "config.json"
-    second.write_text(second.read_text().replace('"units": 8', '"units": 16'))
+    reconfigure(runs[1].directory.path, lambda config: config["model"].update(units=16))
     before = [files(run.directory.path) for run in runs]
     with pytest.raises(RunError, match="seed-2 has no previous checkpoint"):
         resume_together(tmp_path / "runs", CPU, previous=True)

@@ -18,7 +18,7 @@ from nnrs.models import TRANSLATORS
 from nnrs.models.base import ModelConfig
 from nnrs.policies.methods import METHODS, PolicyConfig
 from nnrs.registry import look_up
-from nnrs.run_directory import check_format
+from nnrs.run_directory import SEAL, check_format
 from nnrs.seeding import check_seed
 from nnrs.training.loop import TrainingConfig
 from nnrs.training.optimize import OptimizerConfig
@@ -209,7 +209,7 @@ def _each_once(path: Path, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings among what a run's config.json holds, without the record of how it was made."""
-    record = ("format", "names", "text_sha256", "vectors_sha256", "environment")
+    record = ("format", "names", "text_sha256", "vectors_sha256", "environment", SEAL)
     return {name: value for name, value in values.items() if name not in record}
 
 

@@ -88,5 +88,5 @@ def fitting(directory: RunDirectory) -> Iterator[None]:
         yield
     except RuntimeError:
         raise RunError(
-            f"the weights in {directory.path} do not fit the model in its config.json. Was it edited?"
+            f"the weights in {directory.path} do not fit the model in its config.json. Are they of another run?"
         ) from None
