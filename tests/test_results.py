@@ -3,12 +3,11 @@
 import json
 import re
 from collections import Counter
-from html import unescape
 from pathlib import Path
 
 import pytest
 from results import overview, rebuild, studies
-from tests.report.factory import make_result
+from tests.report.factory import make_result, sentences_of
 
 from nnrs.experiments.findings import findings
 from nnrs.experiments.plan import read_plan
@@ -145,8 +144,7 @@ def test_the_pages_are_those_that_are_named_and_show_every_group_of_runs():
         shown = [len(group["seeds"]) for group in json.loads(data[1])["groups"]]
         results = studies.records(study)
         assert shown == list(Counter(result.group for result in results).values())
-        said = findings(results).sentences
-        assert re.findall("<li>(.*?)</li>", unescape(page))[: len(said)] == said
+        assert sentences_of(page) == findings(results).sentences
 
 
 def test_the_csv_of_table_1_begins_with_the_columns_of_the_paper():

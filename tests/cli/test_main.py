@@ -72,8 +72,11 @@ def test_standard_output_that_cannot_be_written_is_told_in_one_line(case, unbuff
 
 def test_debug_shows_where_an_error_came_from(nnrs):
     done = nnrs("schedule", "--schedule", "liner", "--debug")
+    assert (done.returncode, done.stdout) == (2, "")  # as without it
+    *_, of_python, ours = done.stderr.splitlines()
     assert "Traceback" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("nnrs.errors.ConfigError: unknown schedule shape 'liner'")
+    assert of_python.startswith("nnrs.errors.ConfigError: unknown schedule shape 'liner'")
+    assert ours.startswith("error: unknown schedule shape 'liner'")
 
 
 @pytest.mark.parametrize("option", ["--data", "--out"])

@@ -5,10 +5,9 @@ import io
 import json
 import lzma
 import shutil
-from html import unescape
 
 import torch
-from tests.report.factory import make_results, write_results
+from tests.report.factory import make_results, sentences_of, write_results
 
 from nnrs.experiments.findings import NOTHING_YET
 from nnrs.experiments.missing import missing_runs
@@ -161,10 +160,11 @@ def test_runs_of_a_plan_that_are_missing_are_told_beside_the_results_and_on_the_
     assert done["method"].stderr == of_method
     assert done["both"].stderr == of_method + of_seed  # each lacks its own, whatever the other has
     pages = [(folder / "report.html").read_text() for folder in (one_seed, one_method)]
-    lead = [unescape(page.split('<ul class="lead">')[1].split("</ul>")[0]) for page in pages]
-    assert lead[0].startswith(f"<li>{of_seed.strip()}</li><li>One seed decides nothing: ")
-    assert "--seeds" not in lead[0]
-    assert lead[1] == f"<li>{of_method.strip()}</li><li>{NOTHING_YET}</li>"
+    lead = [sentences_of(page) for page in pages]
+    assert lead[0][0] == of_seed.strip()
+    assert lead[0][1].startswith("One seed decides nothing: ")
+    assert "--seeds" not in " ".join(lead[0])
+    assert lead[1] == [of_method.strip(), NOTHING_YET]
 
 
 def test_runs_of_a_folder_that_are_not_finished_are_told_beside_the_results_and_on_the_page(
@@ -189,7 +189,9 @@ def test_runs_of_a_folder_that_are_not_finished_are_told_beside_the_results_and_
     assert {name: (item.returncode, item.stderr) for name, item in done.items()} == dict.fromkeys(
         done, (0, said)
     )
-    assert f"<li>{said.strip()}</li>" in unescape((folder / "report.html").read_text())
+    page = (folder / "report.html").read_text()
+    assert said.strip() in sentences_of(page)
+    assert "<code>nnrs train --resume</code>" in page
 
 
 def test_the_runs_of_a_grid_are_told_of_by_its_plan_where_their_own_folder_is_named(tmp_path):

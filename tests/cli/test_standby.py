@@ -12,7 +12,7 @@ import pytest
     [
         ("train", "error: nnrs train: missing option '--out': "),
         ("train --data nowhere.txt --out x", "error: no such file or folder: 'nowhere.txt'."),
-        ("train --epochs 0 --out x --debug", "nnrs.errors.ConfigError: epochs must be at least 1, got 0."),
+        ("train --epochs 0 --out x --debug", "error: epochs must be at least 1, got 0."),
     ],
 )
 def test_a_forked_command_says_and_ends_as_one_started_from_nothing(words, told, nnrs, environment, tmp_path):

@@ -27,3 +27,15 @@ def test_at_most_ten_missing_words_are_named():
     words = [f"w{i:02}" for i in range(12)]
     coverage = Embeddings(torch.zeros(12, 1), "test").coverage(words, list(range(12)))
     assert coverage.missing == tuple(f"w{i:02}" for i in range(11, 1, -1))
+
+
+def test_of_vectors_that_few_words_have_it_is_asked_whether_they_are_of_the_text():
+    few, enough = (
+        str(Embeddings(torch.tensor([[1.0], [0.0]]), "test").coverage(["le", "the"], counts))
+        for counts in ([29, 71], [30, 70])
+    )
+    told = ". No more than these can be replaced: are vectors and text of one language and spelling?"
+    assert (
+        few == f"vectors cover 1 of 2 words (50.0%) and 29.0% of tokens; most frequent of the rest: the{told}"
+    )
+    assert enough.endswith("30.0% of tokens; most frequent of the rest: the")

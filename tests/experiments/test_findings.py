@@ -6,7 +6,7 @@ import math
 import pytest
 
 from nnrs.experiments.config import DataConfig, RunConfig
-from nnrs.experiments.findings import NOTHING, NOTHING_YET, findings, shown_difference
+from nnrs.experiments.findings import NOTHING, NOTHING_YET, findings, shown_difference, shown_interval
 from nnrs.experiments.groups import grouped
 from nnrs.experiments.settings import settings_of_groups
 from nnrs.experiments.store import Result
@@ -112,6 +112,14 @@ def test_a_difference_of_nothing_has_no_minus():
     [item] = findings(runs).contrasts
     assert item.mean < 0.0
     assert shown_difference(item) == "+0.00 %"
+
+
+def test_an_interval_that_reaches_below_nothing_by_less_than_its_digits_has_a_minus():
+    # The differences 0.00002, 0.00001 and 0.00003: 0.00002 ± 4.303 · 0.00001/√3, so -0.0000048 to 0.0000448.
+    runs = [result("mle", seed, 4.3) for seed in (1, 2, 3)]
+    runs += [result("nnrs", seed, 4.3 + more) for seed, more in ((1, 2e-5), (2, 1e-5), (3, 3e-5))]
+    [item] = findings(runs).contrasts
+    assert (shown_difference(item), shown_interval(item)) == ("+0.00 %", "-0.00 % to +0.00 %")
 
 
 def test_two_seeds_cannot_tell_methods_apart_whatever_their_interval():

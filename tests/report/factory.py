@@ -3,6 +3,8 @@
 import json
 import math
 import random
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +253,9 @@ def _trajectory(method: str, draws: random.Random) -> dict[str, Any]:
         for name in ("neighbor", "prediction")
     }
     return {"gold": gold, "inputs": inputs, "sources": sources, **others}
+
+
+def sentences_of(page):
+    """What a page says was found, with backticks around what stands as code."""
+    lead = page.split('<ul class="lead">')[1].split("</ul>")[0]
+    return [unescape(re.sub("</?code>", "`", item)) for item in re.findall("<li>(.*?)</li>", lead)]

@@ -1,6 +1,7 @@
 """The parser and the exit codes: 0 done, 2 for what the user can mend, 130 after Ctrl-C, 143 after SIGTERM."""
 
 import sys
+import traceback
 from collections.abc import Iterable
 from typing import Annotated, TextIO, cast
 
@@ -95,12 +96,18 @@ def main() -> None:
     except UsageError as error:
         told = refusal(error, words, [str(command.name) for command in app.registered_commands])
     except NnrsError as error:
-        if debug:
-            raise
-        told = str(error)
+        told = _explained(error, str(error), debug)
     except (MemoryError, RuntimeError) as error:
-        if debug or not _is_out_of_memory(error):
+        if not _is_out_of_memory(error):
             raise
-        told = "there is not enough memory for this. Use a smaller --preset, --units or --batch-size, or less text."
+        advice = "there is not enough memory for this. Use a smaller --preset, --units or --batch-size, or less text."
+        told = _explained(error, advice, debug)
     typer.echo(f"error: {told}", err=True)
     sys.exit(2)
+
+
+def _explained(error: BaseException, told: str, debug: bool) -> str:
+    """What is told of an error; before it, where asked for, where it came from."""
+    if debug:
+        traceback.print_exception(error)
+    return told

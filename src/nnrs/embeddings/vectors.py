@@ -11,6 +11,7 @@ from nnrs.vocabulary import MARKS
 from nnrs.wording import counted
 
 MISSING_SHOWN = 10
+FEW = 0.3  # of the tokens: fewer are seldom meant
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,12 @@ class Coverage:
 
     def __str__(self) -> str:
         types, tokens = self.types_covered / self.types, self.tokens_covered / max(self.tokens, 1)
-        return (
+        told = (
             f"vectors cover {self.types_covered:,} of {counted(self.types, 'word')} ({types:.1%}) and {tokens:.1%} "
             f"of tokens; most frequent of the rest: {' '.join(self.missing) or 'none'}"
         )
+        few = ". No more than these can be replaced: are vectors and text of one language and spelling?"
+        return told + few * (tokens < FEW)
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,13 +97,13 @@ def shown_difference(item: Contrast) -> str:
 
 
 def shown_interval(item: Contrast) -> str:
-    """The interval of the difference, likewise; empty where there is none."""
-    return " to ".join(_signed(item, end) for end in item.interval or ())
+    """The interval of the difference, likewise; empty where there is none. An end of -0.00 is below nothing."""
+    return " to ".join(_signed(item, end, "") for end in item.interval or ())
 
 
-def _signed(item: Contrast, difference: float) -> str:
+def _signed(item: Contrast, difference: float, zero: str = "z") -> str:
     number, unit, digits = _scaled(item, difference)
-    return f"{number:+z.{digits}f}{unit}"  # z: no minus before nothing
+    return f"{round(number, 6) or 0.0:+{zero}.{digits}f}{unit}"  # z: no minus before nothing
 
 
 def _amount(item: Contrast, difference: float) -> str:

@@ -1,6 +1,7 @@
 """One self-contained HTML page of results: data, style, script and the plotting library in a single file."""
 
 import json
+import re
 import zlib
 from base64 import b64encode
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from nnrs.run_directory import Json
 from nnrs.wording import counted
 
 SCRIPTS = ("base", "rows", "plots", "table", "results", "samples", "explorers", "start")
+CODE = re.compile("`([^`]+)`")
 MARK = '<meta name="generator" content="nnrs '
 
 
@@ -130,7 +132,9 @@ def _some(names: Sequence[str] | dict[str, None]) -> str:
 
 
 def _sentences(sentences: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    """A list, in which what stands between backticks is code."""
+    told = (CODE.sub(r"<code>\1</code>", escape(sentence)) for sentence in sentences)
+    items = "".join(f"<li>{sentence}</li>" for sentence in told)
     return f'<ul class="lead">{items}</ul>' if items else ""
 
 
