@@ -14,7 +14,7 @@ SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .PHONY: demo test check test-all docs bench results clean
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.demo
 	$(BIN)/nnrs demo
 
 test: $(VENV)/.installed
@@ -41,10 +41,18 @@ bench: $(VENV)/.installed
 	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
 	for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
+# What the demo needs takes less than half of the time and room of all that the tests need.
+$(VENV)/.demo: pyproject.toml constraints.txt
+	@echo "installing PyTorch and what the demo needs into $(VENV), which takes a minute or more"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e '.[demo]'
+	touch $@
+
 $(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "installing PyTorch and what the tests need into $(VENV), which takes some minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
-	touch $@
+	touch $@ $(VENV)/.demo
 
 clean:
 	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache
