@@ -129,6 +129,6 @@ def _check(tokens: int, batch_size: int, length: int, pad_remainder: bool) -> No
     needed = batch_size if pad_remainder else 2 * batch_size
     if tokens < needed:
         raise DataError(
-            f"{counted(tokens, 'token')} cannot fill a batch of {counted(batch_size, 'row')} (at least {needed}). "
+            f"{counted(tokens, 'token')} cannot fill a batch of {counted(batch_size, 'row')} (at least {needed:,}). "
             f"Give more text or a smaller batch size."
         )

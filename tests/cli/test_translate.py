@@ -21,7 +21,7 @@ def run(nnrs, digits, tmp_path_factory):
     options = f"--task translate --data {digits} --from num {SIZE} --schedule pulse --seed 3 --out {out}"
     done = nnrs("train", *options.split())
     assert done.returncode == 0, done.stderr
-    assert "train 600, valid 40, test 40 pairs, vocabularies 12 to 12" in done.stderr
+    assert "train 600, valid 40, test 40 pairs, vocabularies of 12 and 12 words" in done.stderr
     assert "|task:translate|from:num|to:en|model:lstm-1x64|" in done.stdout
     return out
 

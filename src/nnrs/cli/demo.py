@@ -45,8 +45,8 @@ def demo(
     from nnrs.cli.grid import carry_out
     from nnrs.corpus import open_corpus
 
+    open_corpus(data)  # refused before there is a folder; what the usual text comes with can draw, too
     check_means(drawing=True)
-    open_corpus(data)  # refused before there is a folder
     plan = demo_plan(data, epochs)
     folder = out or free_folder(plan)
     carry_out(plan, folder, jobs=None, device=device, ray=None, tell=lambda failed: _tell(folder, json))

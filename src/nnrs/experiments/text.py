@@ -128,8 +128,8 @@ class ParallelText(Text):
     def size(self) -> str:
         """The text in words for people."""
         sizes = ", ".join(f"{split} {len(part):,}" for split, part in self.targets.items())
-        words = f"{len(self.source_vocabulary):,} to {len(self.vocabulary):,}"
-        return f"{self.corpus.name}, {sizes} pairs, vocabularies {words}"
+        words = f"{len(self.source_vocabulary):,} and {len(self.vocabulary):,} words"
+        return f"{self.corpus.name}, {sizes} pairs, vocabularies of {words}"
 
     @property
     def source_size(self) -> int:
