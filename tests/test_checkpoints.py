@@ -180,9 +180,8 @@ def test_an_only_checkpoint_that_is_damaged_offers_none(run):
 
 
 def test_a_run_without_a_best_says_how_to_get_one(run):
-    with pytest.raises(
-        RunError, match=r"no trained model yet: continue it with `nnrs train --out .*run --resume`"
-    ):
+    told = "no trained model yet: wait, if it is being trained, else continue it with `nnrs train --out .*run --res"
+    with pytest.raises(RunError, match=told):
         run.best()
     run.write_summary({"test_perplexity": 80.0})
     with pytest.raises(

@@ -90,8 +90,8 @@ class Checkpoints:
     def _lack(self) -> str:
         """Why there is no best model, and what to do."""
         return (
-            f"{self.path} has no trained model yet: continue it with `nnrs train --out {self.path} --resume`, "
-            "or, if it diverged, begin another with a lower learning rate."
+            f"{self.path} has no trained model yet: wait, if it is being trained, else continue it with `nnrs train "
+            f"--out {self.path} --resume` or, if it diverged, begin another with a lower learning rate."
         )
 
     def _best_name(self) -> str | None:
