@@ -12,6 +12,7 @@ SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # A warning fails it (with --quiet none would); the variable silences what the theme says of its own future.
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+.NOTPARALLEL: # two targets fill one environment
 .PHONY: demo test check test-all docs bench results clean
 
 demo: $(VENV)/.demo

@@ -93,12 +93,27 @@ def test_a_new_run_holds_its_config_and_the_format(run):
     assert RunDirectory.open(run.path).config() == {"format": FORMAT, "seed": 3}
 
 
-CONFIG = {"data": {"source": "a.txt", "min_count": 2}, "model": {"dropout": 0.1}, "seed": 3}
+CONFIG = {
+    "data": {"source": "/a.txt", "min_count": 2},
+    "vectors": {"source": "corpus", "protect": ("é",)},
+    "optimizer": {"learning_rate": 20.0, "clip": 0.25},
+    "seed": 3,
+}
 
 
 @pytest.mark.parametrize(
     ("section", "edit"),
-    [(None, {"seed": 4}), ("model", {"dropout": 0.2}), ("data", {"min_count": 1}), (None, {"more": 1})],
+    [
+        (None, {"seed": 4}),
+        (None, {"more": 1}),
+        ("data", {"min_count": 1}),
+        ("data", {"source": "synthetic"}),
+        ("vectors", {"source": "/glove.txt"}),
+        ("vectors", {"protect": []}),
+        ("optimizer", {"learning_rate": 20.5}),
+        ("optimizer", {"clip": 0}),
+        (None, {"data": 3}),
+    ],
 )
 def test_a_config_that_was_edited_since_the_run_began_is_refused(section, edit, tmp_path):
     run = RunDirectory.create(tmp_path / "run", CONFIG)
@@ -108,16 +123,27 @@ def test_a_config_that_was_edited_since_the_run_began_is_refused(section, edit, 
             read()
 
 
-def test_where_the_text_is_may_be_edited_for_it_may_be_moved(tmp_path):
+def test_where_a_file_is_may_be_edited_for_it_may_be_moved(tmp_path):
+    vectors = {"source": "/glove.txt", "protect": []}
+    run = RunDirectory.create(tmp_path / "run", {**CONFIG, "vectors": vectors})
+    edit_config(run.path, "data", source="/b.txt")
+    edit_config(run.path, "vectors", source="/there/glove.txt")
+    assert RunDirectory.open(run.path).config()["data"] == {"source": "/b.txt", "min_count": 2}
+
+
+def test_a_config_that_another_program_has_written_again_is_the_same(tmp_path):
     run = RunDirectory.create(tmp_path / "run", CONFIG)
-    edit_config(run.path, "data", source="b.txt")
-    assert RunDirectory.open(run.path).config()["data"] == {"source": "b.txt", "min_count": 2}
+    values = json.loads((run.path / "config.json").read_text())
+    values["optimizer"]["learning_rate"] = 20  # as JavaScript writes 20.0
+    again = dict(sorted(values.items(), reverse=True))
+    (run.path / "config.json").write_text(json.dumps(again, ensure_ascii=False), encoding="utf-8")
+    assert run.config()["vectors"] == {"source": "corpus", "protect": ["é"]}
 
 
 def test_a_config_without_its_seal_is_refused(tmp_path):
     run = RunDirectory.create(tmp_path / "run", CONFIG)
     (run.path / "config.json").write_text(json.dumps({"format": FORMAT, **CONFIG}))
-    with pytest.raises(RunError, match="was edited"):
+    with pytest.raises(RunError, match="it was edited, or is of an earlier nnrs"):
         run.config()
 
 

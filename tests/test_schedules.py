@@ -142,7 +142,7 @@ def test_a_dose_is_over_whole_numbers_of_any_kind(kind):
         assert Schedule("linear", 0.0, 0.2).dose(kind(3)) == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("epochs", [0, -1, 2.5, "3", None, True])
+@pytest.mark.parametrize("epochs", [0, -1, 2.5, "3", None, True, torch.empty((), dtype=int, device="meta")])
 def test_a_dose_of_no_epoch_is_refused(epochs):
     told = f"^a dose is over a whole number of epochs, at least 1, got {re.escape(repr(epochs))}\\.$"
     with unchecked(), pytest.raises(ConfigError, match=told):

@@ -163,11 +163,14 @@ class RunDirectory(Checkpoints):
         """The configuration as used; one that was edited since would tell of another run than this."""
         values = self._read_json("config.json")
         check_format(values.get("format"), self.path)
-        if values.pop(SEAL, None) != _seal(values):
-            raise RunError(
-                f"{self.path / 'config.json'} was edited since the run began, and would tell of another. Undo that. "
-                f"For other settings begin another run: nnrs train --config {self.path / 'config.json'} --out NEW"
+        path, seal = self.path / "config.json", values.pop(SEAL, None)
+        if seal != _seal(values):
+            why = (
+                "was edited since the run began, and would tell of another. Undo that"
+                if seal
+                else ("does not say that it is as it was written: it was edited, or is of an earlier nnrs")
             )
+            raise RunError(f"{path} {why}. For another run: nnrs train --config {path} --out NEW")
         return values
 
     # Records: one JSON line each.
@@ -386,14 +389,24 @@ class RunDirectory(Checkpoints):
 
 
 def _seal(values: Json) -> str:
-    """sha256 of a configuration, but for where its text and vectors are: files may be moved, and have their own."""
-    kept = {
-        name: {key: each for key, each in value.items() if key != "source"}
-        if isinstance(value, dict)
-        else value
-        for name, value in values.items()
-    }
+    """sha256 of a configuration, whatever the order and the spelling of its numbers, but for where files are.
+
+    A text or a file of vectors may be moved; whether it is the same one is told by its own hash.
+    """
+    kept = _plain(values)
+    for section in (kept.get("data"), kept.get("vectors")):
+        if isinstance(section, dict) and Path(str(section.get("source"))).is_absolute():
+            section["source"] = "/"
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """A copy with whole numbers as integers, as which other programs write them."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _digest(losses: "Tensor") -> str:

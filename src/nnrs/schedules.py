@@ -143,7 +143,7 @@ class Schedule:
         """The mean rate over the epochs: schedules of one end rate differ in it as much as in shape."""
         try:
             count = 0 if isinstance(num_epochs, bool) else operator.index(num_epochs)
-        except TypeError:
+        except (TypeError, RuntimeError):  # the latter of torch's on a device without numbers
             count = 0
         if count < 1:
             raise ConfigError(f"a dose is over a whole number of epochs, at least 1, got {num_epochs!r:.60}.")

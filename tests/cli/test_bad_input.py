@@ -347,7 +347,7 @@ BAD_RUNS = {
     "resume without text": (
         without_text,
         "train --out {run} --resume",
-        "is not there any more: /nowhere/text.txt. Put it back, or start a new run.",
+        "is not there any more: /nowhere/text.txt. Put it back, or let data.source in config.json say where it is.",
     ),
     "text that has changed": (
         with_another_text,

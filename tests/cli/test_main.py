@@ -116,3 +116,15 @@ def test_only_a_lack_of_memory_is_told_in_one_line(error, told, monkeypatch, cap
     with pytest.raises(SystemExit if told else RuntimeError):
         main.main()
     assert ("error: there is not enough memory" in capsys.readouterr().err) == told
+
+
+def test_debug_shows_where_memory_was_lacking(monkeypatch, capsys):
+    def fail(**options):
+        raise MemoryError("here")
+
+    monkeypatch.setattr(main, "app", fail)
+    monkeypatch.setattr(sys, "argv", ["nnrs", "train", "--debug"])
+    with pytest.raises(SystemExit):
+        main.main()
+    *_, of_python, ours = capsys.readouterr().err.splitlines()
+    assert (of_python, ours.startswith("error: there is not enough memory")) == ("MemoryError: here", True)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.numpy import load_file
-from tests.saved_runs import reconfigure
+from tests.saved_runs import edit_config, reconfigure
 
 from nnrs.cli.interrupt import Interruptible
 from nnrs.errors import DataError
@@ -386,9 +386,12 @@ def test_a_run_does_not_continue_on_another_text(small_config, tmp_path):
     with pytest.raises(runs.RunError, match=r"text\.txt has changed since"):
         runs.resume(tmp_path / "run", torch.device("cpu"))
     moved.unlink()
-    gone = r"the text of .*run is not there any more: .*text\.txt\. Put it back, or start a new run\."
+    gone = r"the text of .*run is not there any more: .*text\.txt\. Put it back, or let data\.source in config\.json "
     with pytest.raises(DataError, match=gone):
         runs.resume(tmp_path / "run", torch.device("cpu"))
+    (tmp_path / "other.txt").write_text(words)
+    edit_config(tmp_path / "run", "data", source=str(tmp_path / "other.txt"))
+    assert runs.resume(tmp_path / "run", torch.device("cpu")).parts.text.corpus.name == "other"
 
 
 def test_a_run_of_days_says_before_it_begins_what_takes_minutes_and_says_so_only_then(

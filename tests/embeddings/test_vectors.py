@@ -34,7 +34,7 @@ def test_of_vectors_that_few_words_have_it_is_asked_whether_they_are_of_the_text
         str(Embeddings(torch.tensor([[1.0], [0.0]]), "test").coverage(["le", "the"], counts))
         for counts in ([29, 71], [30, 70])
     )
-    told = ". No more than these can be replaced: are vectors and text of one language and spelling?"
+    told = ". That is little: are vectors and text of one language and spelling?"
     assert (
         few == f"vectors cover 1 of 2 words (50.0%) and 29.0% of tokens; most frequent of the rest: the{told}"
     )

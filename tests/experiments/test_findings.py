@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -120,6 +121,8 @@ def test_an_interval_that_reaches_below_nothing_by_less_than_its_digits_has_a_mi
     runs += [result("nnrs", seed, 4.3 + more) for seed, more in ((1, 2e-5), (2, 1e-5), (3, 3e-5))]
     [item] = findings(runs).contrasts
     assert (shown_difference(item), shown_interval(item)) == ("+0.00 %", "-0.00 % to +0.00 %")
+    for end in (-0.0, -1e-12):  # nothing, and what rounding leaves of it
+        assert shown_interval(replace(item, differences=(end,) * 3)) == "+0.00 % to +0.00 %"
 
 
 def test_two_seeds_cannot_tell_methods_apart_whatever_their_interval():

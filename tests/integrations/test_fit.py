@@ -27,6 +27,8 @@ from transformers import (
     MarianMTModel,
     RobertaConfig,
     RobertaForCausalLM,
+    XLMConfig,
+    XLMForTokenClassification,
     XLMWithLMHeadModel,
     XLNetConfig,
     XLNetLMHeadModel,
@@ -380,6 +382,7 @@ def test_ids_beyond_the_table_are_refused_in_the_first_training_forward_where_th
     rows = int(IDS.max())  # one too few
     table = nnrs.NeighborTable.from_vectors(torch.rand(rows, 2), k=2)
     model = Silent().train()
+    assert fitted(nnrs.NeighborTable.from_vectors(torch.rand(VOCAB, 2), k=2), model)  # without a warning
     with (
         pytest.raises(ConfigError, match=f"input_ids has the id {rows}, and the table {rows} rows"),
         curriculum(model, table, steps=1, neighbor_rate=1.0),
@@ -465,6 +468,12 @@ def test_a_model_that_may_be_causal_is_taken_if_its_configuration_says_so(kind):
     assert Curriculum(made(True), None, Settings(prediction_rate=0.1))
     with pytest.raises(ConfigError, match=f"{kind.__name__} fills in masked words"):
         Curriculum(made(False), None, Settings(prediction_rate=0.1))
+
+
+def test_a_model_that_marks_words_is_refused_though_its_configuration_says_that_it_is_causal():
+    config = XLMConfig(vocab_size=VOCAB, emb_dim=8, n_layers=1, n_heads=1, causal=True)
+    with pytest.raises(ConfigError, match="XLMForTokenClassification fills in masked words, or marks"):
+        Curriculum(XLMForTokenClassification(config), None, Settings(prediction_rate=0.1))
 
 
 @pytest.mark.parametrize("kind", [CausalForPreTraining, SaysOfItself])

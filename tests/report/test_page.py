@@ -9,6 +9,7 @@ from tests.report.factory import EVIL, make_explorer, make_results, write_result
 from nnrs.cli.report import report
 from nnrs.errors import DataError, RunError
 from nnrs.experiments import store
+from nnrs.experiments.findings import Findings
 from nnrs.experiments.store import Result
 from nnrs.grid_directory import GridDirectory
 from nnrs.report.page import build_page, for_script, write_report
@@ -32,6 +33,13 @@ def test_the_title_and_the_sentences_are_text(results):
     assert "&lt;img src=x&gt;" in markup
     assert "<img" not in markup
     assert "nnrs grid &lt;b&gt;.toml" in page
+
+
+def test_what_was_found_is_text_but_for_commands(results):
+    said = "in a`<b>: go on with `nnrs train --resume`, or `nnrs report A`."
+    page = build_page(results, title="Results", found=Findings(sentences=[said]))
+    commands = "<code>nnrs train --resume</code>, or <code>nnrs report A</code>"
+    assert f"<li>in a`&lt;b&gt;: go on with {commands}.</li>" in page
 
 
 def test_it_names_no_other_host_to_fetch_from(results):

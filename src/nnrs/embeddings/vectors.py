@@ -30,7 +30,7 @@ class Coverage:
             f"vectors cover {self.types_covered:,} of {counted(self.types, 'word')} ({types:.1%}) and {tokens:.1%} "
             f"of tokens; most frequent of the rest: {' '.join(self.missing) or 'none'}"
         )
-        few = ". No more than these can be replaced: are vectors and text of one language and spelling?"
+        few = ". That is little: are vectors and text of one language and spelling?"
         return told + few * (tokens < FEW)
 
 

@@ -244,7 +244,9 @@ def claim_unfinished(directories: Sequence[RunDirectory], group: Group = ALONE) 
 def reopened(directory: RunDirectory, device: torch.device, shelf: Shelf, group: Group = ALONE) -> Run:
     """The run of a directory at its start, on the text and the vectors it began with."""
     config = config_of(directory)
-    check_still_there(config.data, directory.path, "Put it back, or start a new run.")
+    check_still_there(
+        config.data, directory.path, "Put it back, or let data.source in config.json say where it is."
+    )
     parts = prepare(config, device, shelf, group)
     _check_unchanged(directory, parts)
     if group.leads:

@@ -19,7 +19,8 @@ from nnrs.wording import counted
 # How the names of models end that fill in masked words or mark given ones.
 FILLS_IN = ("formaskedlm", "bertforpretraining", "fortokenclassification")
 # The same of transformers' own; another's model for pretraining may be causal.
-OWN_FILLS_IN = ("forpretraining", "xlmwithlmheadmodel", "flaubertwithlmheadmodel", "xlnetlmheadmodel")
+MAY_BE_CAUSAL = ("xlmwithlmheadmodel", "flaubertwithlmheadmodel")  # where their configuration says so
+OWN_FILLS_IN = ("forpretraining", "xlnetlmheadmodel", *MAY_BE_CAUSAL)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -103,8 +104,8 @@ def check_kind(model: nn.Module) -> None:
     given: Any = model
     base = given.get_base_model() if hasattr(model, "get_base_model") else given  # of an adapter, LoRA's say
     kind, config = type(base), getattr(base, "config", None)
-    causal = getattr(config, "causal", False)  # as XLM's says, whose usual model fills in
-    if not causal and any(_fills_in(each) for each in kind.__mro__):
+    causal = MAY_BE_CAUSAL if getattr(config, "causal", False) else ()
+    if any(_fills_in(each) and not each.__name__.lower().endswith(causal) for each in kind.__mro__):
         raise ConfigError(
             f"{kind.__name__} fills in masked words, or marks given ones, and never reads its own: "
             "a curriculum is for causal and encoder-decoder models."

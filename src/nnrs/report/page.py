@@ -27,7 +27,7 @@ from nnrs.run_directory import Json
 from nnrs.wording import counted
 
 SCRIPTS = ("base", "rows", "plots", "table", "results", "samples", "explorers", "start")
-CODE = re.compile("`([^`]+)`")
+CODE = re.compile("`(nnrs [^`]+)`")  # and not what stands between backticks of a user's
 MARK = '<meta name="generator" content="nnrs '
 
 
@@ -132,7 +132,7 @@ def _some(names: Sequence[str] | dict[str, None]) -> str:
 
 
 def _sentences(sentences: Sequence[str]) -> str:
-    """A list, in which what stands between backticks is code."""
+    """A list, in which our own commands are code."""
     told = (CODE.sub(r"<code>\1</code>", escape(sentence)) for sentence in sentences)
     items = "".join(f"<li>{sentence}</li>" for sentence in told)
     return f'<ul class="lead">{items}</ul>' if items else ""
