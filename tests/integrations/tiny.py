@@ -107,3 +107,21 @@ def inputs_under(
         for _ in range(steps):
             model(input_ids=ids, labels=ids)
     return seen
+
+
+class Wrapped(nn.Module):
+    """A model around another, called as that one is."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, input_ids, labels=None):
+        return self.inner(input_ids=input_ids, labels=labels)
+
+
+class Adapted(Wrapped):
+    """As an adapter is (LoRA's)."""
+
+    def get_base_model(self):
+        return self.inner
