@@ -165,11 +165,9 @@ class RunDirectory(Checkpoints):
         check_format(values.get("format"), self.path)
         path, seal = self.path / "config.json", values.pop(SEAL, None)
         if seal != _seal(values):
-            why = (
-                "was edited since the run began, and would tell of another. Undo that"
-                if seal
-                else ("does not say that it is as it was written: it was edited, or is of an earlier nnrs")
-            )
+            why = "has no seal: it was edited, or is of an earlier nnrs"
+            if seal:
+                why = "was edited since the run began, and would tell of another. Undo that"
             raise RunError(f"{path} {why}. For another run: nnrs train --config {path} --out NEW")
         return values
 

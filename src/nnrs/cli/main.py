@@ -26,6 +26,9 @@ from nnrs.cli.torchrun import refuse_several
 from nnrs.cli.usage import UsageError, refusal
 from nnrs.errors import ConfigError, NnrsError
 
+TOO_LITTLE_MEMORY = (
+    "there is not enough memory for this. Use a smaller --preset, --units or --batch-size, or less text."
+)
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
 
 app = typer.Typer(
@@ -95,19 +98,12 @@ def main() -> None:
         sys.exit(app(standalone_mode=not words))  # without a word the parser shows its help
     except UsageError as error:
         told = refusal(error, words, [str(command.name) for command in app.registered_commands])
-    except NnrsError as error:
-        told = _explained(error, str(error), debug)
-    except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+    except (NnrsError, MemoryError, RuntimeError) as error:
+        ours = isinstance(error, NnrsError)
+        if not ours and not _is_out_of_memory(error):
             raise
-        advice = "there is not enough memory for this. Use a smaller --preset, --units or --batch-size, or less text."
-        told = _explained(error, advice, debug)
+        if debug:
+            traceback.print_exc()
+        told = str(error) if ours else TOO_LITTLE_MEMORY
     typer.echo(f"error: {told}", err=True)
     sys.exit(2)
-
-
-def _explained(error: BaseException, told: str, debug: bool) -> str:
-    """What is told of an error; before it, where asked for, where it came from."""
-    if debug:
-        traceback.print_exception(error)
-    return told
