@@ -25,7 +25,8 @@ COPIED_AT_ONCE = 1 << 25  # of them in float32, while they are sampled: 128 MB
 MOST_COUNTS = 1 << 16
 CACHES = ("past_key_values", "cache_params")
 PLACEHOLDER = re.compile("(image|video|audio|vision).*_token_(id|index)")
-LOSS_ARGUMENTS = {"labels", "num_items_in_batch", "shift_labels", "logits_to_keep"}
+# With `fused_lm_head` TRL's forward gives back log-probabilities of the labels and makes no logits.
+LOSS_ARGUMENTS = {"labels", "num_items_in_batch", "shift_labels", "logits_to_keep", "fused_lm_head"}
 
 
 class SecondPass:
