@@ -120,11 +120,6 @@ def test_a_model_whose_embedding_layer_says_nothing_is_taken_to_fit_the_table():
     assert len(ours.policy.replaceable) == 50
 
 
-def test_a_model_without_a_known_output_layer_is_refused():
-    with pytest.raises(ConfigError, match="Plain does not say which module makes its logits"):
-        Curriculum(Plain(), None, Settings(prediction_rate=0.1))
-
-
 def test_an_output_layer_that_makes_no_logits_is_refused():
     model = Plain().train()
     with (

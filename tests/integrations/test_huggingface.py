@@ -300,6 +300,18 @@ def test_labels_that_never_reach_the_model_stop_the_run(tmp_path):
     assert not model._forward_pre_hooks
 
 
+def test_where_the_trainer_keeps_labels_to_itself_ids_are_named_instead(tmp_path):
+    model = gpt2()
+    given, callback = Batches(model), InputCurriculum(table_of(model), neighbor_rate=1.0, inputs="input_ids")
+    with embedded(model) as seen:
+        trainer(tmp_path, callback, model=model, max_steps=2, label_smoothing_factor=0.1).train()
+    assert len(given.given) == len(seen) == 2
+    for batch, inputs in zip(given.given, seen, strict=True):
+        ids, mask, positions = (batch[name] for name in ("input_ids", "attention_mask", "position_ids"))
+        assert "labels" not in batch
+        assert (inputs != ids).tolist() == expected_changes([ids, ids, mask, positions])
+
+
 def test_settings_that_cannot_be_are_refused_before_anything_is_trained():
     with pytest.raises(ConfigError, match="go together"):
         InputCurriculum(neighbor_rate=0.1)

@@ -4,7 +4,9 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
+from tests.integrations.test_plain_loop import Outside
 from tests.integrations.tiny import VOCAB, embedded, gpt2, table_of
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 import nnrs
@@ -199,6 +201,33 @@ def test_what_cannot_be_is_refused(tmp_path):
         fit(tmp_path, InputCurriculum(table, neighbor_rate=0.1), module, max_steps=-1, max_epochs=-1)
     with pytest.raises(RunError, match="given no labels"):
         fit(tmp_path, InputCurriculum(table, neighbor_rate=0.1), Language(labels=False))
+
+
+class LossOutside(Language):
+    """Its network is called with ids alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = Outside()
+
+    def training_step(self, batch, index):
+        return cross_entropy(self.net(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", self.training_step(batch, index))
+
+
+def test_of_a_module_whose_loss_is_made_outside_of_its_network_ids_are_named(tmp_path):
+    module = LossOutside()
+    seen = []
+    module.net.embed.register_forward_pre_hook(
+        lambda layer, args: seen.append(args[0].clone()) if layer.training else None
+    )
+    callback = InputCurriculum(model="net", inputs="x", prediction_rate=1.0)
+    fit(tmp_path, callback, module, max_steps=1)
+    assert [ids.shape for ids in seen] == [(4, 7)] * 4  # two batches, each read twice
+    assert (seen[0] != seen[1])[:, 1:].float().mean() > 0.5
+    assert torch.equal(seen[0][:, 0], seen[1][:, 0])
 
 
 class TwoOptimizers(Language):

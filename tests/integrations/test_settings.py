@@ -63,6 +63,8 @@ WRONG = [  # of another kind than was asked for, or text where a number goes
     ("document_end", ["</s>"]),
     ("document_end", 1.0),
     ("output_layer", "out"),
+    ("inputs", 3),
+    ("batch_first", "no"),
     ("temperature", "0.5"),
 ]
 

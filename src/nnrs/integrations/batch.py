@@ -33,6 +33,28 @@ def read_batch(model: nn.Module, named: Mapping[str, Any], document_ends: tuple[
     return Batch("input_ids", ids, may_change)
 
 
+def read_ids(
+    named: Mapping[str, Any], name: str, *, batch_first: bool = True, document_ends: tuple[int, ...] = ()
+) -> Batch:
+    """The ids of a forward whose labels tell nothing: each that follows another may change.
+
+    A mask and positions say where one does not, as beside labels; of ids (time, batch) none are known.
+    """
+    ids = named[name]
+    if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
+        got = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
+        order = "(batch, time)" if batch_first else "(time, batch)"
+        raise DataError(
+            f"{name} must be token ids {order}, got {got}. inputs= names the argument that holds them."
+        )
+    counts = ids.new_zeros(ids.shape)
+    if not batch_first:
+        return Batch(name, ids.t(), changeable(ids.t(), counts.t(), document_ends=document_ends))
+    side = "decoder_" if name.startswith("decoder_") else ""
+    mask, positions = (named.get(f"{side}{told}") for told in ("attention_mask", "position_ids"))
+    return Batch(name, ids, changeable(ids, counts, mask, positions, document_ends=document_ends))
+
+
 def is_encoder_decoder(model: nn.Module) -> bool:
     """Whether a model says of itself that it encodes one text and decodes another."""
     return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))

@@ -4,7 +4,6 @@ Draws depend on (seed, data-parallel rank, step, micro-step) alone and consume n
 a second pass runs depends on the rate alone, so ranks that draw differently still meet in every collective.
 """
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,9 +19,17 @@ from torch import Tensor, nn
 
 from nnrs.arguments import whole
 from nnrs.errors import ConfigError, RunError
-from nnrs.integrations.batch import Batch, read_batch
+from nnrs.integrations.batch import Batch, read_batch, read_ids
 from nnrs.integrations.choice import Key, choose
-from nnrs.integrations.module import check_kind, compiler_of, embedded_ids, fitted, output_layer, unwrapped
+from nnrs.integrations.module import (
+    argument_names,
+    check_kind,
+    compiler_of,
+    embedded_ids,
+    fitted,
+    output_layer,
+    unwrapped,
+)
 from nnrs.integrations.second_pass import Compiler, SecondPass
 from nnrs.integrations.settings import Settings
 from nnrs.neighbors.probabilities import check_temperature
@@ -37,8 +44,8 @@ MICRO_STEPS = 1 << 16  # room for the forwards of one step in the number that a 
 NOT_CALLED = "the model was not called with gradient. Call the one that the curriculum was given."
 NOT_TRAINING = "the model is in eval mode. Call model.train() before."
 NO_LABELS = (
-    "the model was given no labels. Pass them to the model itself, as `labels` "
-    "(no label smoothing or loss function beside it)."
+    "the model was given no labels. Pass them to the model itself, as `labels` (no label smoothing or loss function "
+    "beside it). Where all inputs count, name the argument that holds their ids in the place of labels: inputs='x'."
 )
 TAKEN_OVER = "another curriculum has taken the model over. Use one of them."
 CHECKPOINTED = (
@@ -51,8 +58,8 @@ ALL_STEPS = "Give steps= all optimizer steps of the training, and accumulation= 
 class Curriculum:
     """The policy, the step it is at, and the hook through which a model reads what the policy chose.
 
-    The hook acts while the model is in training mode and is given labels, with gradient; evaluation and `generate()`
-    never see it.
+    The hook acts while the model is in training mode and is given labels (or what `inputs` names), with gradient;
+    evaluation and `generate()` never see it.
     A `compiler` is what the model is compiled with where that cannot be seen on `model` itself. What trains the model
     may say whether it still does: an interrupted run is `running` no more, and its hook goes at the next forward.
     Where it goes on after the last step, `all_steps` says how to count them all.
@@ -77,9 +84,14 @@ class Curriculum:
             layer = output_layer(self.model, settings.output_layer)
             found = (lambda: compiler) if compiler else partial(compiler_of, model)
             self._second_pass = SecondPass(
-                self.model, layer, settings.predict, found, embedded_ids(self.model)
+                self.model,
+                layer,
+                settings.predict,
+                found,
+                embedded_ids(self.model),
+                batch_first=settings.batch_first,
             )
-        self._names = list(inspect.signature(self.model.forward).parameters)
+        self._names = argument_names(self.model, settings.inputs)
         self._document_ends = cast(tuple[int, ...], settings.document_end)  # as Settings keeps it
         self._rank = data_parallel_rank() if settings.rank is None else settings.rank
         self._hook: Any = None
@@ -208,8 +220,9 @@ class Curriculum:
         if not torch.is_grad_enabled():
             return None  # it generates or evaluates, also where it was left in training mode
         named = dict(zip(self._names, args, strict=False)) | kwargs
-        if not model.training or named.get("labels") is None:
-            self._idle = NO_LABELS if model.training else NOT_TRAINING
+        if not model.training or named.get(self.settings.inputs or "labels") is None:
+            missing = f"the model was called without {self.settings.inputs}, which inputs= names."
+            self._idle = (missing if self.settings.inputs else NO_LABELS) if model.training else NOT_TRAINING
             if self._in_block and model.training:
                 self.check_it_acts()
             return None
@@ -219,16 +232,23 @@ class Curriculum:
             self.step, self.micro_step = self.step + 1, 0
         if self._tells_end and self.step >= self.steps:
             self._tell_end()
-        batch = read_batch(model, named, self._document_ends)
+        batch = self._read(model, named)
         if not self._acted:
             self._check_ids(batch)
         inputs = self._inputs(batch, named)
+        inputs = inputs if self.settings.batch_first else inputs.t().contiguous()
         self.micro_step += 1
         self._acted = True
         if batch.name in self._names[: len(args)]:
             place = self._names.index(batch.name)
             return (*args[:place], inputs, *args[place + 1 :]), kwargs
         return args, kwargs | {batch.name: inputs}
+
+    def _read(self, model: nn.Module, named: Mapping[str, Any]) -> Batch:
+        name, batch_first, ends = self.settings.inputs, self.settings.batch_first, self._document_ends
+        if name is None:
+            return read_batch(model, named, ends)
+        return read_ids(named, name, batch_first=batch_first, document_ends=ends)
 
     def _check_ids(self, batch: Batch) -> None:
         """Refuse ids beyond a table that could not be held against its model: they would never be replaced.
@@ -340,10 +360,12 @@ def curriculum(
 ) -> Iterator[Curriculum]:
     """A curriculum over the next `steps` optimizer steps of a loop of your own.
 
-    A step is `accumulation` forwards of `model` in training mode with labels and gradient. Give it compiled if you
-    call it so: the pass that makes predictions is then compiled too. The settings are those of `Settings`.
+    A step is `accumulation` forwards of `model` in training mode with labels and gradient; where its loss is made
+    elsewhere, `inputs` names the argument of the forward that holds the ids, and labels are not looked at. Give the
+    model compiled if you call it so: the pass that makes predictions is then compiled too. The settings are those of
+    `Settings`.
     Tell it of each evaluation with `end_evaluation(perplexity)`, and save its `state_dict()` with your checkpoint.
-    A first forward in training mode that is given no labels, though with gradient, is refused. After the last step
+    A first forward in training mode that is given neither, though with gradient, is refused. After the last step
     the last rates stay, and a warning says so where they had moved.
     """
     steps, accumulation = whole("steps", steps, at_least=1), whole("accumulation", accumulation, at_least=1)

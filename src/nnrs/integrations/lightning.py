@@ -31,9 +31,10 @@ SKIPPED = 20  # batches without a call of the model, at the most, before there i
 class InputCurriculum(Callback):
     """Replaces training inputs of a module's language model; the settings are those of `Settings`.
 
-    `model` names the attribute of your LightningModule that is called with `input_ids` and `labels`. The validation
-    loss that you log as `monitor` moves the temperature; of several processes it is the mean of theirs, so that all
-    have the same. The state is part of Lightning's checkpoints, those made after training or an error too.
+    `model` names the attribute of your LightningModule that is called with `input_ids` and `labels`, or with what
+    `inputs` names. The validation loss that you log as `monitor` moves the temperature; of several processes it is
+    the mean of theirs, so that all have the same. The state is part of Lightning's checkpoints, those made after
+    training or an error too.
     """
 
     def __init__(
@@ -60,7 +61,8 @@ class InputCurriculum(Callback):
         if not isinstance(model, nn.Module):
             raise ConfigError(
                 f"{type(pl_module).__name__} has no module '{self.model}'. "
-                "Pass model=, the name of the attribute that is called with input_ids and labels."
+                "Pass model=, the name of the attribute that is called with input_ids and labels (or what inputs= "
+                "names)."
             )
         steps = trainer.estimated_stepping_batches
         if steps == math.inf:

@@ -148,13 +148,22 @@ def _writes(part: Any) -> bool:
     return find is not None and find() is not None
 
 
-def output_layer(model: nn.Module, given: nn.Module | None) -> nn.Module:
-    """The module that makes the logits: the one that was named, or what the model says."""
+def output_layer(model: nn.Module, given: nn.Module | None) -> nn.Module | None:
+    """The module that makes the logits: the one that was named, or what the model says, if it does."""
     find = getattr(model, "get_output_embeddings", None)
-    layer = given or (find() if find else None)
-    if layer is None:
+    return given or (find() if find else None)
+
+
+def argument_names(model: nn.Module, inputs: str | None) -> list[str]:
+    """The arguments of a model's forward in their order, one of which is that of the ids where `inputs` names it."""
+    parameters = inspect.signature(model.forward).parameters
+    if (
+        inputs
+        and inputs not in parameters
+        and all(each.kind != each.VAR_KEYWORD for each in parameters.values())
+    ):
         raise ConfigError(
-            f"{type(model).__name__} does not say which module makes its logits. "
-            "Pass output_layer=, for the model's own predictions (prediction_rate)."
+            f"{type(model).__name__}.forward has no argument '{inputs}', which inputs= names. It has: "
+            f"{', '.join(parameters)}."
         )
-    return layer
+    return list(parameters)

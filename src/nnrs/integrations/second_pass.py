@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -14,8 +15,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nnrs.errors import ConfigError, DataError
+from nnrs.neighbors.arguments import may_be_padded
 from nnrs.policies.base import Choice, take
 from nnrs.policies.functional import positions_of, sample_tokens
+from nnrs.wording import counted
 
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]  # torch.compile, its options given
 
@@ -34,24 +37,29 @@ class SecondPass:
 
     The output layer runs uncompiled, for the number of positions changes with every batch. All below it, where the
     model names that part (Hugging Face's `base_model`), runs once, and goes through the `compiler` of the training
-    forward, if any. A model that does not name it makes all its predictions in one piece.
+    forward, if any. A model that does not name it makes all its predictions in one piece. One without a known output
+    layer runs as it is called in training, and all its logits are made.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        layer: nn.Module,
+        layer: nn.Module | None,
         predict: str,
         find_compiler: Callable[[], Compiler | None],
         vocab_size: int | None = None,
+        *,
+        batch_first: bool = True,
     ) -> None:
         self.model, self.layer, self.predict, self.find_compiler = model, layer, predict, find_compiler
-        self.backbone, self.vocab_size = _backbone(model, layer), vocab_size
+        self.backbone = _backbone(model, layer) if layer else None
+        self.vocab_size, self.batch_first = vocab_size, batch_first
+        self._width = 0  # of the logits of a model whose output layer is not known
         # Ids that stand for an image or a sound: as many of them are read as there are features, never one more.
         self._placeholders = _placeholders(getattr(model, "config", None))
         parameters = inspect.signature(model.forward).parameters.values()
         required = [part.name for part in parameters if part.default is part.empty]
-        self._absent = dict.fromkeys(LOSS_ARGUMENTS.intersection(required))
+        self._absent = dict.fromkeys(LOSS_ARGUMENTS.intersection(required) if layer else ())
 
     @torch.no_grad()
     def predictions(self, named: Mapping[str, Any], name: str, choice: Choice) -> Int[Tensor, "batch time"]:
@@ -71,8 +79,10 @@ class SecondPass:
                 f"the model was called with {filled[0]}, which the pass that makes predictions would fill. "
                 "Leave the cache out of training."
             )
-        arguments = {key: value for key, value in named.items() if key not in LOSS_ARGUMENTS}
-        arguments |= {name: inputs, **self._absent}
+        arguments = {
+            key: value for key, value in named.items() if not self.layer or key not in LOSS_ARGUMENTS
+        }
+        arguments |= {**self._absent, name: inputs if self.batch_first else inputs.t().contiguous()}
         if getattr(getattr(self.model, "config", None), "use_cache", None) is not None:
             arguments["use_cache"] = False
         size = self._piece() or max(1, len(positions))
@@ -110,16 +120,40 @@ class SecondPass:
         remembered: "Remembered | None",
     ) -> Int[Tensor, " n"]:
         """What the model says after some of the flat rows of inputs of this shape."""
+        batch, time = shape
+        rows = rows if self.batch_first else rows % time * batch + rows // time  # as the model counts them
+        if self.layer is None:
+            logits = _logits(self.model.forward(**arguments), shape.numel())
+            self._look_at_width(logits.shape[1])
+            return self._said(logits[rows], uniform)
         if remembered:
             remembered.rewind()
-        with _only_rows(self.layer, rows, shape) as seen:
+        with _only_rows(self.layer, rows, shape if self.batch_first else shape[::-1]) as seen:
             outputs = self.model.forward(**arguments)
         if not seen:
             raise ConfigError(
                 f"the output layer {type(self.layer).__name__} was not used in the model's forward. "
                 "Pass output_layer=, the module that turns hidden vectors into logits."
             )
-        logits = _logits(outputs, len(rows))[:, : self.vocab_size]
+        return self._said(_logits(outputs, len(rows)), uniform)
+
+    def _look_at_width(self, width: int) -> None:
+        """Warn where what is taken for logits is as wide as nothing that the model embeds."""
+        if width == self._width:
+            return
+        self._width = width
+        parts: Any = self.model.modules()
+        embedded = [int(part.num_embeddings) for part in parts if hasattr(part, "num_embeddings")]
+        if embedded and not any(may_be_padded(width, rows) for rows in embedded):
+            warnings.warn(
+                f"the model's output is taken for the logits of {counted(width, 'word')}, and what it embeds are "
+                f"{' and '.join(f'{rows:,}' for rows in embedded)} ids. Of hidden vectors, have it give logits.",
+                stacklevel=2,
+            )
+
+    def _said(self, logits: Float[Tensor, "n vocab"], uniform: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
+        """A token for each row, one that may be read as an input."""
+        logits = logits[:, : self.vocab_size]
         if placeholders := [number for number in self._placeholders if number < logits.shape[1]]:
             logits = logits.clone()
             logits[:, placeholders] = -torch.inf
@@ -265,18 +299,19 @@ def _logits(outputs: Any, rows: int) -> Float[Tensor, "n vocab"]:
     """All logits of an output, a row for each position that was asked for."""
     found = logits_in(outputs)
     if found is None or found.ndim < 2 or found.shape[:-1].numel() != rows:
+        shape = "" if found is None else f" with numbers {tuple(found.shape)} for {counted(rows, 'word')}"
         raise ConfigError(
-            f"no logits were found in the model's output, a {type(outputs).__name__}. "
-            "Have its forward give back the logits, a tuple that begins with them, or an object with `logits`."
+            f"no logits were found in the model's output, a {type(outputs).__name__}{shape}. "
+            "Have its forward give back the logits, a tuple that holds them, or an object with `logits`."
         )
     return torch.flatten(found, 0, -2)
 
 
 def logits_in(outputs: Any) -> Tensor | None:
-    """The logits of a Hugging Face output or a dictionary, the first tensor of a tuple, or the output itself."""
+    """The logits of a Hugging Face output or a dictionary, a tuple's first tensor, or the output."""
     found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
     if isinstance(found, tuple | list):
-        found = next((part for part in found if isinstance(part, Tensor)), None)
+        found = next((part for part in found if isinstance(part, Tensor) and part.ndim > 0), None)
     return found if isinstance(found, Tensor) else None
 
 

@@ -49,7 +49,13 @@ class Settings:
     seed: int = 0
     rank: int | None = None  # data-parallel; by default torch.distributed's, wrong under tensor parallelism
     document_end: int | Iterable[int] | None = None  # id or ids between packed documents without position_ids
-    output_layer: nn.Module | None = None  # makes logits; by default what get_output_embeddings() gives
+    output_layer: nn.Module | None = (
+        None  # makes logits; by default what get_output_embeddings() gives, if any
+    )
+    inputs: str | None = (
+        None  # the argument with the ids of a model that is given no labels: all of them count
+    )
+    batch_first: bool = True  # False: the ids that `inputs` names are (time, batch)
 
     def __post_init__(self) -> None:
         for name in ("neighbor_rate", "prediction_rate"):
@@ -69,6 +75,17 @@ class Settings:
         if not isinstance(self.output_layer, nn.Module | None):
             raise ConfigError(
                 f"output_layer must be the module that makes the logits, not its name, got {self.output_layer!r:.60}."
+            )
+        if not isinstance(self.inputs, str | None):
+            raise ConfigError(
+                "inputs must be the name of the argument of the model's forward that holds token ids, such as 'x', "
+                f"got {self.inputs!r:.60}."
+            )
+        if not isinstance(self.batch_first, bool):
+            raise ConfigError(f"batch_first must be True or False, got {self.batch_first!r:.60}.")
+        if not self.batch_first and self.inputs is None:
+            raise ConfigError(
+                "batch_first=False goes with inputs=, the name of the argument that holds (time, batch)."
             )
         object.__setattr__(self, "seed", whole("seed", self.seed))
         check_seed(self.seed)
