@@ -32,6 +32,13 @@ def same(a, b):
     return torch.equal(a.ids, b.ids) and torch.equal(a.similarities, b.similarities)
 
 
+class Quantised(torch.Tensor):
+    """As torchao's: several tensors in the place of one."""
+
+    def __tensor_flatten__(self):
+        return ["scale", "data"], None
+
+
 VECTORS = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 0.0], [0.0, 1.0], [math.nan, 1.0], [0.6, 0.8]])
 
 
@@ -169,6 +176,7 @@ def test_groups_that_do_not_fit_the_words_are_refused(groups, got):
         (torch.zeros(6), r"got the shape \(6,\)"),
         (VECTORS.to_sparse(), r"got torch\.sparse_coo\. Use its \.to_dense\(\)\."),
         (VECTORS.to(torch.complex64), r"got torch\.complex64\. Use its \.real\."),
+        (VECTORS.as_subclass(Quantised), r"got Quantised\. Make the table before the model is quantised"),
         (VECTORS.to("meta"), r"got one on the meta device, which has none\. Load the weights first\."),
     ],
     ids=lambda value: type(value).__name__,

@@ -46,7 +46,9 @@ def as_matrix(vectors: Any) -> Float[Tensor, "vocab dim"]:
 
 def check_numbers(name: str, rows: Tensor) -> None:
     """Refuse a matrix that no cosine can be taken of."""
+    parts = hasattr(rows, "__tensor_flatten__")  # of several tensors: torchao's, FSDP's
     for refused, got, advice in (
+        (parts, type(rows).__name__, "Make the table before the model is quantised or sharded."),
         (rows.layout != torch.strided, rows.layout, "Use its .to_dense()."),
         (rows.is_complex(), rows.dtype, "Use its .real."),
         (rows.is_meta, "one on the meta device, which has none", "Load the weights first."),
