@@ -32,10 +32,11 @@ PAGES = {
     "ptb-table1": "Table 1 on PTB: perplexity by configuration and schedule",
     "ptb-methods": "Eight methods on PTB, three seeds",
     "ptb-table2": "Tables 2 and 3 on PTB: what three kinds of model write",
-    "multi30k": "Multi30k, German to English, three seeds",
+    "wikitext-2-table1": "Table 1 on WikiText-2, seven of its rows",
 }
 STUDIES = (
     *PAGES,
+    "multi30k",
     "multi30k-dropout",
     "ptb-best",
     "ptb-best-seeds",
