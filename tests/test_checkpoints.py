@@ -165,9 +165,8 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_previous_offered(run, d
     damage(run.path / "checkpoint-000000030.safetensors")
     with pytest.raises(RunError, match=message) as caught:
         run.checkpoint()
-    assert "checkpoint-000000020 is there as well: continue from it with --resume --previous." in str(
-        caught.value
-    )
+    told = " Copy it back. Or continue from checkpoint-000000020, which is there as well, with --resume --previous."
+    assert str(caught.value).endswith(told)
     assert run.checkpoint(20)[1]["step"] == 20
 
 
@@ -184,9 +183,12 @@ def test_a_run_without_a_best_says_how_to_get_one(run):
     with pytest.raises(RunError, match=told):
         run.best()
     run.write_summary({"test_perplexity": 80.0})
-    with pytest.raises(
-        RunError, match=r"run is finished, but its model \(best-\*\) is gone\. Copy it back\."
-    ):
+    anew = rf"Copy it back\. Or train it anew: nnrs train --config {run.path}/config\.json --out NEW\.$"
+    with pytest.raises(RunError, match=rf"run is finished, but its model \(best-\*\) is gone\. {anew}"):
+        run.best()
+    save(run, 10, best=True)
+    damage_tensors(run.path / "best-000000010.safetensors")
+    with pytest.raises(RunError, match=rf"000010\.safetensors is damaged: .* {anew}"):
         run.best()
 
 

@@ -150,7 +150,15 @@ def test_a_config_without_its_seal_is_refused(tmp_path):
 def test_an_existing_run_or_file_is_never_overwritten(run, tmp_path):
     before = (run.path / "config.json").read_bytes()
     (tmp_path / "file").write_text("mine")
-    taken = {run.path: "exists already and is not overwritten", tmp_path / "file": "is a file, and a folder"}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    there, other = "exists already and is not overwritten. Choose another --out", r"\.$"
+    taken = {
+        run.path: rf"{there}, or go on there with --out {run.path} --resume alone\.$",
+        run.path.parent: rf"{there}, or go on there with --out {run.path.parent} --resume alone\.$",
+        tmp_path / "mine": rf"{there}{other}",
+        tmp_path / "file": "is a file, and a folder",
+    }
     for path, said in taken.items():
         with pytest.raises(RunError, match=said):
             RunDirectory.create(path, {"seed": 4})

@@ -41,10 +41,10 @@ class Checkpoints:
         if not steps:
             return None
         step = steps[-1] if step is None else step
-        offer = ""
+        offer = COPY
         if len(steps) > 1 and step == steps[-1]:
             before = f"checkpoint-{steps[-2]:09d}"
-            offer = f" {before} is there as well: continue from it with --resume --previous."
+            offer += f" Or continue from {before}, which is there as well, with --resume --previous."
         return self._read_tensors(f"checkpoint-{step:09d}", offer)
 
     def forget_checkpoints_after(self, step: int) -> None:
@@ -63,7 +63,7 @@ class Checkpoints:
         name = self._best_name()
         if name is None:
             raise RunError(self._lack())
-        return self._read_tensors(name, "")
+        return self._read_tensors(name, COPY + self._anew())
 
     def best_fingerprint(self) -> str | None:
         """sha256 of the best model's tensors, also where only their proof was copied; None without that."""
@@ -93,6 +93,10 @@ class Checkpoints:
             f"{self.path} has no trained model yet: wait, if it is being trained, else continue it with `nnrs train "
             f"--out {self.path} --resume` or, if it diverged, begin another with a lower learning rate."
         )
+
+    def _anew(self) -> str:
+        """What helps where a model is lost for good."""
+        return f" Or train it anew: nnrs train --config {self.path / 'config.json'} --out NEW."
 
     def _best_name(self) -> str | None:
         return next(reversed(self._names("best")), None)
@@ -135,16 +139,16 @@ class Checkpoints:
 
         path, proof = self.path / f"{name}.safetensors", self._proof(name, offer)
         if not path.is_file():
-            raise RunError(f"{path} is missing, though {name}.json speaks of it.{COPY}{offer}")
+            raise RunError(f"{path} is missing, though {name}.json speaks of it.{offer}")
         if _sha256(path) != proof.get("tensors_sha256"):
-            raise RunError(f"{path} is damaged: its checksum is not the one in {name}.json.{offer or COPY}")
+            raise RunError(f"{path} is damaged: its checksum is not the one in {name}.json.{offer}")
         return load_file(path), proof["state"]
 
-    def _proof(self, name: str, offer: str = "") -> Json:
+    def _proof(self, name: str, offer: str = COPY) -> Json:
         """The JSON beside the tensors, which is whole."""
-        proof = read_json(self.path / f"{name}.json", offer or COPY)
+        proof = read_json(self.path / f"{name}.json", offer)
         if _sha256_of(proof.get("state")) != proof.get("state_sha256"):
-            raise RunError(f"{self.path / name}.json is damaged: its checksum does not match.{offer or COPY}")
+            raise RunError(f"{self.path / name}.json is damaged: its checksum does not match.{offer}")
         return proof
 
 

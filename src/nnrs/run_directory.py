@@ -95,10 +95,12 @@ class RunDirectory(Checkpoints):
         with explained(self.path):
             taken = self.path.exists() and any(self.path.iterdir())
         if taken:
-            raise RunError(
-                f"{self.path} exists already and is not overwritten. Choose another --out, or continue a run with "
-                f"--out {self.path} --resume alone."
+            go_on = (
+                f", or go on there with --out {self.path} --resume alone"
+                if self.is_run or _runs_in(self.path)
+                else ""
             )
+            raise RunError(f"{self.path} exists already and is not overwritten. Choose another --out{go_on}.")
 
     @classmethod
     def open(cls, path: Path | str) -> "RunDirectory":
@@ -216,7 +218,7 @@ class RunDirectory(Checkpoints):
 
     def _lack(self) -> str:
         """The same; a run whose model is lost is not asked to be trained further."""
-        lost = f"{self.path} is finished, but its model (best-*) is gone. Copy it back."
+        lost = f"{self.path} is finished, but its model (best-*) is gone.{COPY}{self._anew()}"
         return super()._lack() if self.summary() is None else lost
 
     def _best_name(self) -> str | None:
@@ -229,7 +231,7 @@ class RunDirectory(Checkpoints):
         if found < best:
             raise RunError(
                 f"{self.path} ended with the model of epoch {best}, but the newest there, {name}, is of epoch "
-                f"{found}. Copy the later best-* files back."
+                f"{found}. Copy the later best-* files back.{self._anew()}"
             )
         return name
 

@@ -92,6 +92,42 @@ def test_every_input_becomes_what_the_model_says_before_it_and_the_first_stays(k
     assert ours.report()["effective_prediction_rate"] == 1
 
 
+def test_what_ends_a_document_is_followed_by_a_word_that_stays():
+    model = Outside().train()
+    said, seen = model(IDS).argmax(-1).roll(1, dims=1), words_read(model)
+    with curriculum(model, inputs="x", document_end=int(IDS[2, 4]), **GREEDY):
+        model(IDS)
+    stays = F.pad(IDS[:, :-1] == IDS[2, 4], (1, 0))
+    stays[:, 0] = True
+    assert stays[2, 5]
+    assert torch.equal(seen[-1], torch.where(stays, IDS, said))
+
+
+class AnyArguments(Outside):
+    def forward(self, **kwargs):
+        return super().forward(kwargs["x"])
+
+
+def test_a_forward_that_takes_arguments_of_any_name_takes_that_of_the_ids():
+    model = AnyArguments().train()
+    said, seen = model(x=IDS).argmax(-1), words_read(model)
+    with curriculum(model, inputs="x", **GREEDY):
+        model(x=IDS)
+    assert torch.equal(seen[-1][:, 1:], said[:, :-1])
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_the_ids_that_are_read_are_contiguous_and_no_view(batch_first):
+    """In both passes: a model may view them, and a compiler looks at that."""
+    model = Outside() if batch_first else TimeFirst()
+    model.train()
+    seen = []
+    model.embed.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    with curriculum(model, inputs="x", steps=1, prediction_rate=0.5, batch_first=batch_first):
+        model(IDS if batch_first else IDS.t())
+    assert [(ids.is_contiguous(), ids._is_view()) for ids in seen] == [(True, False)] * 2
+
+
 @pytest.mark.parametrize("named_layer", [False, True], ids=["all logits", "chosen logits"])
 def test_of_ids_time_first_each_follows_the_one_above_it(named_layer):
     model = TimeFirst().train()
@@ -208,6 +244,12 @@ REFUSED = {
         "x must be token ids .* got torch.float32",
     ),
     "vectors": ("x", lambda model: model(IDS[..., None]), DataError, r"x must be token ids \(batch, time\)"),
+    "a list": (
+        "x",
+        lambda model: model(IDS.tolist()),
+        DataError,
+        r"x must be token ids \(batch, time\), got list",
+    ),
 }
 
 
@@ -218,10 +260,66 @@ def test_what_holds_no_ids_is_refused(name, call, error, message):
         call(model)
 
 
+def test_ids_time_first_of_the_wrong_shape_are_told_how_they_are_to_lie():
+    with (
+        pytest.raises(DataError, match=r"x must be token ids \(time, batch\), got torch\.int64 \(12,\)"),
+        curriculum(TimeFirst().train(), steps=1, inputs="x", batch_first=False, prediction_rate=0.5) as ours,
+    ):
+        ours.model(IDS[0])
+
+
+def test_the_text_that_is_encoded_is_not_taken_for_the_one_that_is_written():
+    with pytest.raises(ConfigError, match=r"encodes, .* inputs='decoder_input_ids'"):
+        curriculum(t5(), steps=1, inputs="input_ids", prediction_rate=0.5).__enter__()
+
+
+class Transposed(Outside):
+    """(batch, time) in, (time, batch, words) out."""
+
+    def forward(self, x):
+        return super().forward(x).transpose(0, 1)
+
+
+def test_logits_that_lie_otherwise_than_the_ids_are_refused():
+    model = Transposed().train()
+    message = (
+        rf"inputs are \(4, 12\), .* logits \(12, 4, {VOCAB}\)\. .* \(4, 12, words\), or pass output_layer="
+    )
+    with pytest.raises(ConfigError, match=message), curriculum(model, inputs="x", **GREEDY):
+        model(IDS)
+    with curriculum(model, inputs="x", output_layer=model.out, **GREEDY):
+        model(IDS)
+
+
+class Nameless(Outside):
+    def forward(self, x, /):
+        return super().forward(x)
+
+
+class ManyStates(Outside):
+    def forward(self, x, *states):
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(("kind", "given", "name"), [(Nameless, (), "x"), (ManyStates, (None,), "states")])
+def test_arguments_without_a_name_are_refused_by_what_they_are_called(kind, given, name):
+    model = kind().train()
+    with (
+        pytest.raises(ConfigError, match=f"{kind.__name__}.forward takes {name} without its name"),
+        curriculum(model, inputs="x", **GREEDY),
+    ):
+        model(IDS, *given)
+    table = nnrs.NeighborTable.from_vectors(model.embed.weight, k=3)
+    with curriculum(model, table, steps=1, inputs="x", neighbor_rate=0.5):  # which needs no second pass
+        model(IDS, *given)
+
+
 def test_a_call_without_the_argument_that_was_named_is_refused():
     model = WithTargets().train()
     with (
-        pytest.raises(RunError, match="called without targets, which inputs= names"),
+        pytest.raises(
+            RunError, match=r"without targets, which inputs= names\. Pass it by name: model\(targets="
+        ),
         curriculum(model, steps=1, inputs="targets", prediction_rate=0.5),
     ):
         model(IDS)
@@ -254,3 +352,34 @@ def test_hidden_vectors_that_are_taken_for_logits_are_warned_of_once():
         with pytest.warns(UserWarning, match="logits of 16 words, and what it embeds are 61 ids"):
             model(IDS)
         model(IDS)  # a second warning would be an error
+
+
+class WithPositions(Outside):
+    """Positions are embedded as well, and the words with rows to spare."""
+
+    def __init__(self, spare=0):
+        super().__init__()
+        self.embed, self.places = nn.Embedding(VOCAB + spare, 16), nn.Embedding(12, 16)
+        self.order = nn.ModuleList([self.places, self.embed])
+
+    def forward(self, x):
+        return self.out(self.encode(self.embed(x) + self.places.weight)[0])
+
+
+class Unembedded(Outside):
+    """A matrix of its own in the place of an embedding layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = None
+        self.matrix = nn.Parameter(torch.randn(VOCAB, 16))
+
+    def forward(self, x):
+        return self.out(self.encode(self.matrix[x])[0])
+
+
+@pytest.mark.parametrize("make", [WithPositions, lambda: WithPositions(spare=20), Unembedded])
+def test_logits_as_wide_as_something_that_is_embedded_are_not_warned_of(make):
+    model = make().train()
+    with curriculum(model, inputs="x", steps=1, prediction_rate=0.5):
+        model(IDS)  # a warning would be an error

@@ -289,7 +289,9 @@ WRONG = {
 @pytest.mark.parametrize("ids", [IDS, IDS.T.contiguous()], ids=["wide", "narrow"])
 @pytest.mark.parametrize("hidden", WRONG.values(), ids=WRONG)
 def test_hidden_vectors_that_are_not_those_of_the_inputs_are_refused(hidden, ids):
-    with pytest.raises(ConfigError, match=rf"was given hidden vectors .* inputs are \({len(ids)}, "):
+    with pytest.raises(
+        ConfigError, match=rf"was given hidden vectors .* inputs are .* hand it \({len(ids)}, "
+    ):
         inputs_under(Own(hidden), ids=ids, prediction_rate=0.5)
 
 
@@ -317,6 +319,52 @@ def test_logits_are_found_in_whatever_a_model_gives_back(give):
 def test_an_output_without_logits_is_refused(give):
     with pytest.raises(ConfigError, match="no logits were found in the model's output"):
         inputs_under(Own(give=give), prediction_rate=0.5)
+
+
+def test_a_model_whose_output_layer_is_not_known_is_called_as_in_training_its_labels_beside():
+    torch.manual_seed(1)
+    model = Own(
+        hidden=lambda vectors, labels: vectors + labels.sum() * 0,  # it cannot do without them
+        give=lambda logits: (logits.sum(), logits),
+    )
+    model.get_output_embeddings = lambda: None
+    said = model.out(model.embed(IDS)).argmax(-1)
+    seen = inputs_under(model, prediction_rate=1.0, predict="greedy")
+    assert torch.equal(seen[1][:, 1:], said[:, :-1])
+
+
+def test_the_output_layer_that_is_named_goes_before_the_models_own():
+    model = Own()
+    rows, model.get_output_embeddings = rows_of(model.out), lambda: nn.Linear(8, VOCAB)
+    inputs_under(model, prediction_rate=1.0, output_layer=model.out)
+    assert len(rows) == 2  # of the pass that makes predictions, and of the training forward
+    assert rows[0] < IDS.numel() == rows[1]
+
+
+class Around(nn.Module):
+    """A module of one's own around a model of transformers', whose configuration it shows."""
+
+    def __init__(self, any_arguments):
+        super().__init__()
+        self.model, self.seen = gpt2(), []
+        self.config = self.model.config
+        if any_arguments:
+            self.forward = self.any_forward
+
+    def forward(self, x):
+        return self.model(x).logits
+
+    def any_forward(self, x, **kwargs):
+        self.seen.append(kwargs)
+        return self.model(x, **kwargs).logits
+
+
+@pytest.mark.parametrize("any_arguments", [False, True])
+def test_a_cache_is_declined_only_where_the_forward_could_take_that(any_arguments):
+    model = Around(any_arguments).train()
+    with curriculum(model, steps=1, inputs="x", prediction_rate=0.5):
+        model(IDS)
+    assert model.seen == ([{"use_cache": False}, {}] if any_arguments else [])
 
 
 def test_no_prediction_is_an_id_that_the_model_does_not_embed():

@@ -64,6 +64,7 @@ WRONG = [  # of another kind than was asked for, or text where a number goes
     ("document_end", 1.0),
     ("output_layer", "out"),
     ("inputs", 3),
+    ("inputs", ""),
     ("batch_first", "no"),
     ("temperature", "0.5"),
 ]

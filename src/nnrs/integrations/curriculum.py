@@ -4,6 +4,7 @@ Draws depend on (seed, data-parallel rank, step, micro-step) alone and consume n
 a second pass runs depends on the rate alone, so ranks that draw differently still meet in every collective.
 """
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +23,8 @@ from nnrs.errors import ConfigError, RunError
 from nnrs.integrations.batch import Batch, read_batch, read_ids
 from nnrs.integrations.choice import Key, choose
 from nnrs.integrations.module import (
-    argument_names,
+    Compiler,
+    check_inputs,
     check_kind,
     compiler_of,
     embedded_ids,
@@ -30,7 +32,7 @@ from nnrs.integrations.module import (
     output_layer,
     unwrapped,
 )
-from nnrs.integrations.second_pass import Compiler, SecondPass
+from nnrs.integrations.second_pass import SecondPass
 from nnrs.integrations.settings import Settings
 from nnrs.neighbors.probabilities import check_temperature
 from nnrs.neighbors.table import NeighborTable
@@ -77,6 +79,8 @@ class Curriculum:
         _check_arguments(model, table)
         self.model = unwrapped(model)
         check_kind(self.model)
+        if settings.inputs:
+            check_inputs(self.model, settings.inputs)
         self.settings, self._running = settings, running
         self.policy = settings.policy(None if table is None else fitted(table, self.model))
         self._second_pass: SecondPass | None = None
@@ -91,7 +95,7 @@ class Curriculum:
                 embedded_ids(self.model),
                 batch_first=settings.batch_first,
             )
-        self._names = argument_names(self.model, settings.inputs)
+        self._names = list(inspect.signature(self.model.forward).parameters)
         self._document_ends = cast(tuple[int, ...], settings.document_end)  # as Settings keeps it
         self._rank = data_parallel_rank() if settings.rank is None else settings.rank
         self._hook: Any = None
@@ -221,7 +225,8 @@ class Curriculum:
             return None  # it generates or evaluates, also where it was left in training mode
         named = dict(zip(self._names, args, strict=False)) | kwargs
         if not model.training or named.get(self.settings.inputs or "labels") is None:
-            missing = f"the model was called without {self.settings.inputs}, which inputs= names."
+            name = self.settings.inputs
+            missing = f"the model was called without {name}, which inputs= names. Pass it by name: model({name}=...)."
             self._idle = (missing if self.settings.inputs else NO_LABELS) if model.training else NOT_TRAINING
             if self._in_block and model.training:
                 self.check_it_acts()

@@ -14,7 +14,7 @@ from torch import nn
 
 from nnrs.errors import ConfigError
 from nnrs.integrations.curriculum import Curriculum
-from nnrs.integrations.second_pass import Compiler
+from nnrs.integrations.module import Compiler
 from nnrs.integrations.settings import Settings
 from nnrs.neighbors.table import NeighborTable
 from nnrs.temperature import perplexity_of

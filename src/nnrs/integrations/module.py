@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,11 @@ from torch import nn
 
 from nnrs.errors import ConfigError
 from nnrs.integrations.batch import is_encoder_decoder
-from nnrs.integrations.second_pass import Compiler
 from nnrs.neighbors.arguments import may_be_padded
 from nnrs.neighbors.table import NeighborTable
 from nnrs.wording import counted
+
+Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]  # torch.compile, its options given
 
 # How the names of models end that fill in masked words or mark given ones.
 FILLS_IN = ("formaskedlm", "bertforpretraining", "fortokenclassification")
@@ -154,16 +155,20 @@ def output_layer(model: nn.Module, given: nn.Module | None) -> nn.Module | None:
     return given or (find() if find else None)
 
 
-def argument_names(model: nn.Module, inputs: str | None) -> list[str]:
-    """The arguments of a model's forward in their order, one of which is that of the ids where `inputs` names it."""
-    parameters = inspect.signature(model.forward).parameters
-    if (
-        inputs
-        and inputs not in parameters
-        and all(each.kind != each.VAR_KEYWORD for each in parameters.values())
-    ):
+def check_inputs(model: nn.Module, inputs: str) -> None:
+    """Refuse a name of the argument with the ids that the model's forward lacks, or that of a text it encodes."""
+    parameters, kind = inspect.signature(model.forward).parameters, type(model).__name__
+    if inputs not in parameters and not takes_any(model):
         raise ConfigError(
-            f"{type(model).__name__}.forward has no argument '{inputs}', which inputs= names. It has: "
-            f"{', '.join(parameters)}."
+            f"{kind}.forward has no argument '{inputs}', which inputs= names. It has: {', '.join(parameters)}."
         )
-    return list(parameters)
+    if inputs == "input_ids" and is_encoder_decoder(model):
+        raise ConfigError(
+            f"inputs='input_ids' names the text that {kind} encodes, and a curriculum is for the one that it writes. "
+            "Pass the model that text as decoder_input_ids, and name it: inputs='decoder_input_ids'."
+        )
+
+
+def takes_any(model: nn.Module) -> bool:
+    """Whether a model's forward takes arguments of any name."""
+    return any(each.kind == each.VAR_KEYWORD for each in inspect.signature(model.forward).parameters.values())

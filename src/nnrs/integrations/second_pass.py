@@ -15,12 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nnrs.errors import ConfigError, DataError
+from nnrs.integrations.module import Compiler, takes_any
 from nnrs.neighbors.arguments import may_be_padded
 from nnrs.policies.base import Choice, take
 from nnrs.policies.functional import positions_of, sample_tokens
 from nnrs.wording import counted
-
-Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]  # torch.compile, its options given
 
 LOGITS_AT_ONCE = 1 << 27  # that the output layer makes: 256 MB in bfloat16
 COPIED_AT_ONCE = 1 << 25  # of them in float32, while they are sampled: 128 MB
@@ -52,14 +51,21 @@ class SecondPass:
         batch_first: bool = True,
     ) -> None:
         self.model, self.layer, self.predict, self.find_compiler = model, layer, predict, find_compiler
-        self.backbone = _backbone(model, layer) if layer else None
+        self.backbone = None if layer is None else _backbone(model, layer)
         self.vocab_size, self.batch_first = vocab_size, batch_first
         self._width = 0  # of the logits of a model whose output layer is not known
         # Ids that stand for an image or a sound: as many of them are read as there are features, never one more.
         self._placeholders = _placeholders(getattr(model, "config", None))
-        parameters = inspect.signature(model.forward).parameters.values()
-        required = [part.name for part in parameters if part.default is part.empty]
-        self._absent = dict.fromkeys(LOSS_ARGUMENTS.intersection(required) if layer else ())
+        parameters = inspect.signature(model.forward).parameters
+        required = [name for name, each in parameters.items() if each.default is each.empty]
+        self._absent = dict.fromkeys(() if layer is None else LOSS_ARGUMENTS.intersection(required))
+        self._nameless = [
+            name
+            for name, each in parameters.items()
+            if each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL)
+        ]
+        caches = getattr(getattr(model, "config", None), "use_cache", None) is not None
+        self._may_cache = caches and ("use_cache" in parameters or takes_any(model))
 
     @torch.no_grad()
     def predictions(self, named: Mapping[str, Any], name: str, choice: Choice) -> Int[Tensor, "batch time"]:
@@ -79,11 +85,15 @@ class SecondPass:
                 f"the model was called with {filled[0]}, which the pass that makes predictions would fill. "
                 "Leave the cache out of training."
             )
-        arguments = {
-            key: value for key, value in named.items() if not self.layer or key not in LOSS_ARGUMENTS
-        }
+        if nameless := [key for key in self._nameless if key in named]:
+            raise ConfigError(
+                f"{type(self.model).__name__}.forward takes {nameless[0]} without its name, and the pass that makes "
+                "predictions calls it by names. Let it have an ordinary argument."
+            )
+        for_loss = () if self.layer is None else LOSS_ARGUMENTS
+        arguments = {key: value for key, value in named.items() if key not in for_loss}
         arguments |= {**self._absent, name: inputs if self.batch_first else inputs.t().contiguous()}
-        if getattr(getattr(self.model, "config", None), "use_cache", None) is not None:
+        if self._may_cache:
             arguments["use_cache"] = False
         size = self._piece() or max(1, len(positions))
         cuda = [inputs.device] if inputs.is_cuda else []
@@ -122,13 +132,14 @@ class SecondPass:
         """What the model says after some of the flat rows of inputs of this shape."""
         batch, time = shape
         rows = rows if self.batch_first else rows % time * batch + rows // time  # as the model counts them
+        given = (batch, time) if self.batch_first else (time, batch)
         if self.layer is None:
-            logits = _logits(self.model.forward(**arguments), shape.numel())
+            logits = _all_logits(self.model.forward(**arguments), given)
             self._look_at_width(logits.shape[1])
             return self._said(logits[rows], uniform)
         if remembered:
             remembered.rewind()
-        with _only_rows(self.layer, rows, shape if self.batch_first else shape[::-1]) as seen:
+        with _only_rows(self.layer, rows, given) as seen:
             outputs = self.model.forward(**arguments)
         if not seen:
             raise ConfigError(
@@ -147,7 +158,8 @@ class SecondPass:
         if embedded and not any(may_be_padded(width, rows) for rows in embedded):
             warnings.warn(
                 f"the model's output is taken for the logits of {counted(width, 'word')}, and what it embeds are "
-                f"{' and '.join(f'{rows:,}' for rows in embedded)} ids. Of hidden vectors, have it give logits.",
+                f"{' and '.join(f'{rows:,}' for rows in embedded)} ids. Of hidden vectors, have it give logits; "
+                "of logits, pass output_layer=, the module that makes them.",
                 stacklevel=2,
             )
 
@@ -260,7 +272,7 @@ def _backbone(model: nn.Module, layer: nn.Module) -> nn.Module | None:
 
 
 @contextmanager
-def _only_rows(layer: nn.Module, rows: Int[Tensor, " n"], shape: torch.Size) -> Iterator[list[bool]]:
+def _only_rows(layer: nn.Module, rows: Int[Tensor, " n"], shape: tuple[int, int]) -> Iterator[list[bool]]:
     """Let the layer see some of the flat rows of hidden vectors only; says whether it was asked."""
     seen: list[bool] = []
     batch, time = shape
@@ -271,7 +283,7 @@ def _only_rows(layer: nn.Module, rows: Int[Tensor, " n"], shape: torch.Size) -> 
         if len(given) != 3 or given[0] != batch or given[1] < time:
             raise ConfigError(
                 f"the output layer {type(layer).__name__} was given hidden vectors {given}, and the model's inputs "
-                f"are {(batch, time)}. Predictions need the model's forward to hand it (batch, time, units), "
+                f"are {(batch, time)}. Predictions need the model's forward to hand it ({batch}, {time}, units), "
                 "without labels too."
             )
         hidden = args[0][:, -time:].flatten(0, 1)  # a learned prompt may stand before the tokens
@@ -295,20 +307,32 @@ def _chosen(
     return torch.cat([sample_tokens(chunk.float(), draws) for chunk, draws in chunks])
 
 
+def _all_logits(outputs: Any, shape: tuple[int, int]) -> Float[Tensor, "n vocab"]:
+    """The logits of inputs of this shape, flattened or not; those of a shape the other way round are refused."""
+    found = logits_in(outputs)
+    if found is None or found.ndim < 3 or found.shape[:-1] == shape:
+        return _logits(outputs, shape[0] * shape[1])
+    raise ConfigError(
+        f"the model's inputs are {shape}, and what is taken for its logits {tuple(found.shape)}. Have its forward "
+        f"give back ({shape[0]}, {shape[1]}, words), or pass output_layer=, the module that makes the logits."
+    )
+
+
 def _logits(outputs: Any, rows: int) -> Float[Tensor, "n vocab"]:
     """All logits of an output, a row for each position that was asked for."""
     found = logits_in(outputs)
     if found is None or found.ndim < 2 or found.shape[:-1].numel() != rows:
         shape = "" if found is None else f" with numbers {tuple(found.shape)} for {counted(rows, 'word')}"
         raise ConfigError(
-            f"no logits were found in the model's output, a {type(outputs).__name__}{shape}. "
-            "Have its forward give back the logits, a tuple that holds them, or an object with `logits`."
+            f"no logits were found in the model's output, a {type(outputs).__name__}{shape}. Have its forward give "
+            "back the logits, a tuple whose first tensor they are, or an object with `logits`; or pass "
+            "output_layer=, the module that makes them."
         )
     return torch.flatten(found, 0, -2)
 
 
 def logits_in(outputs: Any) -> Tensor | None:
-    """The logits of a Hugging Face output or a dictionary, a tuple's first tensor, or the output."""
+    """The logits of a Hugging Face output or a dictionary, a tuple's first tensor but for scalars, or the output."""
     found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
     if isinstance(found, tuple | list):
         found = next((part for part in found if isinstance(part, Tensor) and part.ndim > 0), None)

@@ -49,12 +49,8 @@ class Settings:
     seed: int = 0
     rank: int | None = None  # data-parallel; by default torch.distributed's, wrong under tensor parallelism
     document_end: int | Iterable[int] | None = None  # id or ids between packed documents without position_ids
-    output_layer: nn.Module | None = (
-        None  # makes logits; by default what get_output_embeddings() gives, if any
-    )
-    inputs: str | None = (
-        None  # the argument with the ids of a model that is given no labels: all of them count
-    )
+    output_layer: nn.Module | None = None  # makes logits; by default get_output_embeddings()'s, if any
+    inputs: str | None = None  # the argument with the ids where no labels are given: all of them count
     batch_first: bool = True  # False: the ids that `inputs` names are (time, batch)
 
     def __post_init__(self) -> None:
@@ -76,7 +72,7 @@ class Settings:
             raise ConfigError(
                 f"output_layer must be the module that makes the logits, not its name, got {self.output_layer!r:.60}."
             )
-        if not isinstance(self.inputs, str | None):
+        if not isinstance(self.inputs, str | None) or self.inputs == "":
             raise ConfigError(
                 "inputs must be the name of the argument of the model's forward that holds token ids, such as 'x', "
                 f"got {self.inputs!r:.60}."
