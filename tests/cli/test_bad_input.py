@@ -284,7 +284,11 @@ BAD_RUNS = {
         "exists already",
         "--resume",
     ),
-    "resume with seeds": (intact, "train --out {run} --resume --seeds 1-2", "leave --seeds out. A seed more is"),
+    "resume with seeds": (
+        intact,
+        "train --out {run} --resume --seeds 1-2",
+        "leave --seeds out. A seed more is",
+    ),
     "resume with options": (intact, "train --out {run} --resume --bptt 5", "leave --bptt out"),
     "truncated": (truncated, "train --out {run} --resume", "000123.safetensors is damaged", *OFFER),
     "flipped": (flipped, "train --out {run} --resume", "000123.safetensors is damaged", *OFFER),

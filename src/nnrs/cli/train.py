@@ -110,8 +110,12 @@ def _resumed(given: dict[str, Any], out: Path, device: "torch.device", group: "G
 
     extra = sorted(name for name, value in given.items() if name not in KEPT_ON_RESUME and value is not False)
     if extra:
-        more = f" A seed more is a run of its own: --seed N --out {out / 'seed-N'}." if "seeds" in extra else ""
-        raise ConfigError(f"--resume continues with the settings of {out}: leave {spelled(extra[0])} out.{more}")
+        more = (
+            f" A seed more is a run of its own: --seed N --out {out / 'seed-N'}." if "seeds" in extra else ""
+        )
+        raise ConfigError(
+            f"--resume continues with the settings of {out}: leave {spelled(extra[0])} out.{more}"
+        )
     if RunDirectory.within(out):
         refuse_several(f"{out}, which holds several runs,")
         return resume_together(out, device, previous=given["previous"])
