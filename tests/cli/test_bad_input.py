@@ -287,9 +287,11 @@ BAD_RUNS = {
     "resume with seeds": (
         intact,
         "train --out {run} --resume --seeds 1-2",
-        "leave --seeds out. A seed more is",
+        "leave --seeds out. A seed more is a run of its own: nnrs train --config",
+        "resume-with-seeds/config.json --seed N --out NEW.",
     ),
-    "resume with options": (intact, "train --out {run} --resume --bptt 5", "leave --bptt out"),
+    "resume with a seed": (intact, "train --out {run} --resume --seed 2", "leave --seed out. A seed more is"),
+    "resume with options": (intact, "train --out {run} --resume --bptt 5", "leave --bptt out.\n"),
     "truncated": (truncated, "train --out {run} --resume", "000123.safetensors is damaged", *OFFER),
     "flipped": (flipped, "train --out {run} --resume", "000123.safetensors is damaged", *OFFER),
     "altered": (altered, "train --out {run} --resume", "000123.json is damaged", *OFFER),

@@ -191,8 +191,9 @@ def test_a_run_whose_model_is_lost_is_told_by_its_result_and_counts_as_done(nnrs
     refused = nnrs("evaluate", out / "runs" / "ss-nnrs_seed-1", "--split", "train")
     assert refused.returncode == 2
     assert (
-        f"the newest there, {older.stem}, is of epoch 0. Copy the later best-* files back." in refused.stderr
+        f"the newest there, {older.stem}, is of epoch 0. Copy the later best-* files back" in refused.stderr
     )
+    assert refused.stderr.endswith("ss-nnrs_seed-1/config.json --out NEW.\n")
 
 
 def test_a_grid_that_is_done_stays_so_where_every_model_is_damaged(nnrs, copied):

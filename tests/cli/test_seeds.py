@@ -128,6 +128,19 @@ def test_a_mean_is_of_one_configuration_and_counts_a_copy_once(done, nnrs, optio
     )
 
 
+def test_the_command_that_is_told_for_a_seed_more_makes_it_one_of_them(done, nnrs, folder):
+    runs = shutil.copytree(folder / "runs", folder / "grown")
+    refused = nnrs("train", "--out", runs, "--resume", "--seeds", "1-3,10")
+    assert refused.returncode == 2
+    command = refused.stderr.strip().removesuffix(".").partition(": nnrs ")[2]
+    made = nnrs(*command.replace("seed-N", "seed-3").replace("--seed N", "--seed 3").split())
+    assert made.returncode == 0, made.stderr
+    again = nnrs("train", "--out", runs, "--resume", "--json")
+    printed = json.loads(again.stdout)
+    assert re.findall(r"\|seed:(\d+)\|", json.dumps(printed["runs"])) == ["1", "2", "3", "10"]
+    assert printed["mean"]  # they are of one configuration
+
+
 def test_seeds_that_diverge_are_named_after_the_table_of_the_others(nnrs, options, tmp_path):
     # All seeds diverge at this rate, so one of them is given another before they go on.
     out = tmp_path / "runs"

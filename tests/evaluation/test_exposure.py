@@ -141,6 +141,7 @@ def test_a_module_in_training_mode_is_measured_in_eval_mode_and_left_as_it_was()
 
 GIVEN = {
     "tuple": lambda logits: (logits, None),
+    "a loss before": lambda logits: (logits.mean(), logits),
     "object": lambda logits: SimpleNamespace(logits=logits),
     "dictionary": lambda logits: {"loss": None, "logits": logits},
     "prompt before": lambda logits: F.pad(logits, (0, 0, 3, 0)),
@@ -161,9 +162,9 @@ def test_logits_are_found_in_what_a_model_gives_back(give):
         lambda logits: None,
         lambda logits: (),
         lambda logits: logits[:, -1],
-        lambda logits: (logits.mean(), logits),
+        lambda logits: (logits.mean(), None),
     ],
-    ids=["nothing", "empty", "of the last", "a loss before"],
+    ids=["nothing", "empty", "of the last", "a loss alone"],
 )
 def test_what_has_no_logits_for_each_id_is_refused(give):
     with pytest.raises(ConfigError, match=r"of ids \(3, 4\) the model made .* \(batch, time, vocab\)"):

@@ -1,60 +1,22 @@
-"""The curriculum around models of one's own that are called with ids alone, their loss made elsewhere."""
+"""The curriculum around models of one's own that are called with ids alone: what they read, how they are called."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.integrations.tiny import IDS, VOCAB, gpt2, t5
-from torch import nn
+from tests.integrations.outside import GREEDY, Outside, TimeFirst, WithTargets, words_read
+from tests.integrations.tiny import IDS, gpt2, t5
 
 import nnrs
 from nnrs.errors import ConfigError, DataError, RunError
 from nnrs.integrations.curriculum import curriculum
-
-GREEDY = {"steps": 1, "prediction_rate": 1.0, "predict": "greedy"}
-
-
-class Outside(nn.Module):
-    """Ids to logits; the loss is made outside."""
-
-    def __init__(self, dropout=0.0):
-        super().__init__()
-        torch.manual_seed(5)
-        self.embed, self.out = nn.Embedding(VOCAB, 16), nn.Linear(16, VOCAB)
-        self.encode, self.drop = nn.GRU(16, 16, batch_first=True), nn.Dropout(dropout)
-
-    def hidden(self, x):
-        return self.encode(self.drop(self.embed(x)))[0]
-
-    def forward(self, x):
-        return self.out(self.hidden(x))
-
-
-class WithTargets(Outside):
-    """As nanoGPT: the logits of all words beside targets, those of the last word without."""
-
-    def forward(self, x, targets=None):
-        if targets is None:
-            return self.out(self.hidden(x)[:, [-1]]), None
-        logits = self.out(self.hidden(x))
-        return logits, F.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1))
 
 
 class LossFirst(Outside):
     def forward(self, x, targets):
         logits = self.out(self.hidden(x))
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten()), logits
-
-
-class TimeFirst(Outside):
-    """As PyTorch's word language model: (time, batch), a state that is handed on, logits in one list."""
-
-    def __init__(self):
-        super().__init__()
-        self.encode.batch_first = False
-
-    def forward(self, x, state=None):
-        hidden, state = self.encode(self.embed(x), state)
-        return self.out(hidden).view(-1, VOCAB), state
 
 
 class Translator(Outside):
@@ -70,13 +32,6 @@ CALLS = {
     "loss before": (LossFirst, lambda model, x: model(x, targets=IDS)[1]),
     "source before": (Translator, lambda model, x: model(SOURCE, x)),
 }
-
-
-def words_read(model):
-    """What reaches the embedding layer: in each forward its last call, which a source may stand before."""
-    seen = []
-    model.embed.register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
-    return seen
 
 
 @pytest.mark.parametrize(("kind", "call"), CALLS.values(), ids=CALLS)
@@ -126,37 +81,6 @@ def test_the_ids_that_are_read_are_contiguous_and_no_view(batch_first):
     with curriculum(model, inputs="x", steps=1, prediction_rate=0.5, batch_first=batch_first):
         model(IDS if batch_first else IDS.t())
     assert [(ids.is_contiguous(), ids._is_view()) for ids in seen] == [(True, False)] * 2
-
-
-@pytest.mark.parametrize("named_layer", [False, True], ids=["all logits", "chosen logits"])
-def test_of_ids_time_first_each_follows_the_one_above_it(named_layer):
-    model = TimeFirst().train()
-    ids, state = IDS.t().contiguous(), torch.randn(1, 4, 16)
-    said = model(ids, state)[0].view(12, 4, VOCAB).argmax(-1)
-    seen = words_read(model)
-    layer = {"output_layer": model.out} if named_layer else {}
-    with curriculum(model, inputs="x", batch_first=False, document_end=int(ids[4, 2]), **GREEDY, **layer):
-        model(ids, state)
-    expected = torch.cat([ids[:1], said[:-1]])
-    after_an_end = F.pad(ids[:-1] == ids[4, 2], (0, 0, 1, 0))
-    assert after_an_end[5, 2]
-    assert torch.equal(seen[-1], torch.where(after_an_end, ids, expected))
-
-
-def test_predictions_are_the_same_whether_the_output_layer_is_named_or_not():
-    read = []
-    for layer in (False, True):
-        model = Outside(dropout=0.3).train()
-        table = nnrs.NeighborTable.from_vectors(model.embed.weight, k=3)
-        seen = words_read(model)
-        options = {"output_layer": model.out} if layer else {}
-        rates = {"neighbor_rate": 0.4, "prediction_rate": 0.5}
-        with curriculum(model, table, steps=3, inputs="x", **rates, **options):
-            for _ in range(3):
-                model(IDS)
-        read.append(seen[1::2])
-    assert all(torch.equal(one, other) for one, other in zip(*read, strict=True))
-    assert not torch.equal(read[0][0], IDS)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # which dynamo looks at
@@ -260,35 +184,9 @@ def test_what_holds_no_ids_is_refused(name, call, error, message):
         call(model)
 
 
-def test_ids_time_first_of_the_wrong_shape_are_told_how_they_are_to_lie():
-    with (
-        pytest.raises(DataError, match=r"x must be token ids \(time, batch\), got torch\.int64 \(12,\)"),
-        curriculum(TimeFirst().train(), steps=1, inputs="x", batch_first=False, prediction_rate=0.5) as ours,
-    ):
-        ours.model(IDS[0])
-
-
 def test_the_text_that_is_encoded_is_not_taken_for_the_one_that_is_written():
     with pytest.raises(ConfigError, match=r"encodes, .* inputs='decoder_input_ids'"):
         curriculum(t5(), steps=1, inputs="input_ids", prediction_rate=0.5).__enter__()
-
-
-class Transposed(Outside):
-    """(batch, time) in, (time, batch, words) out."""
-
-    def forward(self, x):
-        return super().forward(x).transpose(0, 1)
-
-
-def test_logits_that_lie_otherwise_than_the_ids_are_refused():
-    model = Transposed().train()
-    message = (
-        rf"inputs are \(4, 12\), .* logits \(12, 4, {VOCAB}\)\. .* \(4, 12, words\), or pass output_layer="
-    )
-    with pytest.raises(ConfigError, match=message), curriculum(model, inputs="x", **GREEDY):
-        model(IDS)
-    with curriculum(model, inputs="x", output_layer=model.out, **GREEDY):
-        model(IDS)
 
 
 class Nameless(Outside):
@@ -299,6 +197,58 @@ class Nameless(Outside):
 class ManyStates(Outside):
     def forward(self, x, *states):
         return super().forward(x)
+
+
+def test_arguments_without_a_name_do_no_harm_where_none_are_given():
+    model = ManyStates().train()
+    with curriculum(model, inputs="x", **GREEDY) as ours:
+        model(IDS)
+    assert ours.report()["effective_prediction_rate"] == 1
+
+
+class MayCache(Outside):
+    """With a configuration as transformers' models have it; what it is told of a cache is written down."""
+
+    def __init__(self, configured):
+        super().__init__()
+        self.told = []
+        if configured:
+            self.config = SimpleNamespace(use_cache=True)
+
+
+class OwnCache(MayCache):
+    def forward(self, x, use_cache=True):
+        self.told.append(use_cache)
+        return super().forward(x)
+
+
+class AnyCache(MayCache):
+    def forward(self, x, **given):
+        self.told.append(given.get("use_cache", True))
+        return super().forward(x)
+
+
+class NoCache(MayCache):
+    def forward(self, x):
+        self.told.append(True)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "configured", "told"),
+    [
+        (OwnCache, True, False),
+        (AnyCache, True, False),
+        (NoCache, True, True),
+        (OwnCache, False, True),
+        (AnyCache, False, True),
+    ],
+)
+def test_the_second_pass_has_no_cache_filled_where_the_model_has_one(kind, configured, told):
+    model = kind(configured).train()
+    with curriculum(model, inputs="x", **GREEDY):
+        model(IDS)
+    assert model.told == [told, True]  # the pass that makes predictions, then the training pass
 
 
 @pytest.mark.parametrize(("kind", "given", "name"), [(Nameless, (), "x"), (ManyStates, (None,), "states")])
@@ -325,6 +275,15 @@ def test_a_call_without_the_argument_that_was_named_is_refused():
         model(IDS)
 
 
+def test_labels_do_not_stand_for_the_ids_that_were_named():
+    model = t5().train()
+    with (
+        pytest.raises(RunError, match="without decoder_input_ids, which inputs= names"),
+        curriculum(model, inputs="decoder_input_ids", **GREEDY),
+    ):
+        model(input_ids=IDS, labels=IDS)
+
+
 def test_a_loop_whose_model_is_given_no_labels_is_told_to_name_its_ids():
     model = Outside().train()
     with (
@@ -332,54 +291,3 @@ def test_a_loop_whose_model_is_given_no_labels_is_told_to_name_its_ids():
         curriculum(model, steps=1, prediction_rate=0.5),
     ):
         model(IDS)
-
-
-def test_ids_time_first_are_named():
-    with pytest.raises(ConfigError, match="batch_first=False goes with inputs="):
-        curriculum(Outside(), steps=1, prediction_rate=0.5, batch_first=False).__enter__()
-
-
-class Headless(Outside):
-    """Hidden vectors: an adaptive softmax makes its loss of them."""
-
-    def forward(self, x):
-        return self.hidden(x)
-
-
-def test_hidden_vectors_that_are_taken_for_logits_are_warned_of_once():
-    model = Headless().train()
-    with curriculum(model, inputs="x", steps=2, prediction_rate=0.5):
-        with pytest.warns(UserWarning, match="logits of 16 words, and what it embeds are 61 ids"):
-            model(IDS)
-        model(IDS)  # a second warning would be an error
-
-
-class WithPositions(Outside):
-    """Positions are embedded as well, and the words with rows to spare."""
-
-    def __init__(self, spare=0):
-        super().__init__()
-        self.embed, self.places = nn.Embedding(VOCAB + spare, 16), nn.Embedding(12, 16)
-        self.order = nn.ModuleList([self.places, self.embed])
-
-    def forward(self, x):
-        return self.out(self.encode(self.embed(x) + self.places.weight)[0])
-
-
-class Unembedded(Outside):
-    """A matrix of its own in the place of an embedding layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = None
-        self.matrix = nn.Parameter(torch.randn(VOCAB, 16))
-
-    def forward(self, x):
-        return self.out(self.encode(self.matrix[x])[0])
-
-
-@pytest.mark.parametrize("make", [WithPositions, lambda: WithPositions(spare=20), Unembedded])
-def test_logits_as_wide_as_something_that_is_embedded_are_not_warned_of(make):
-    model = make().train()
-    with curriculum(model, inputs="x", steps=1, prediction_rate=0.5):
-        model(IDS)  # a warning would be an error

@@ -110,9 +110,7 @@ def _resumed(given: dict[str, Any], out: Path, device: "torch.device", group: "G
 
     extra = sorted(name for name, value in given.items() if name not in KEPT_ON_RESUME and value is not False)
     if extra:
-        more = (
-            f" A seed more is a run of its own: --seed N --out {out / 'seed-N'}." if "seeds" in extra else ""
-        )
+        more = _another_seed(out) if {"seed", "seeds"}.intersection(extra) else ""
         raise ConfigError(
             f"--resume continues with the settings of {out}: leave {spelled(extra[0])} out.{more}"
         )
@@ -120,6 +118,16 @@ def _resumed(given: dict[str, Any], out: Path, device: "torch.device", group: "G
         refuse_several(f"{out}, which holds several runs,")
         return resume_together(out, device, previous=given["previous"])
     return [resume(out, device, previous=given["previous"], group=group)]
+
+
+def _another_seed(out: Path) -> str:
+    """How the settings of a run, or of several in a folder, are trained with a seed more."""
+    from nnrs.run_directory import RunDirectory
+
+    runs = RunDirectory.within(out)
+    config = (runs[0].path if runs else out) / "config.json"
+    place = out / "seed-N" if runs else "NEW"
+    return f" A seed more is a run of its own: nnrs train --config {config} --seed N --out {place}."
 
 
 def _tensorboard(run: Path) -> "Callback":

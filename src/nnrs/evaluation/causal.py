@@ -9,11 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nnrs.errors import ConfigError
-from nnrs.integrations.second_pass import logits_in
+from nnrs.integrations.logits import logits_in
 from nnrs.models.base import SequenceModel
 
-# Ours, or anything that makes logits (batch, time, vocab) of ids (batch, time): as a tensor, as the first of a tuple,
-# in a dictionary, or as `.logits`, as Hugging Face's models do.
+# Ours, or anything that makes logits (batch, time, vocab) of ids (batch, time): as a tensor, as the first of a tuple
+# (but for a loss in one number), in a dictionary, or as `.logits`, as Hugging Face's models do.
 CausalModel = SequenceModel | Callable[[Tensor], Any]
 Memory = tuple[Tensor, ...]  # flat, rows first: some rows of a memory are those rows of its tensors
 

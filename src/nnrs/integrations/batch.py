@@ -38,7 +38,7 @@ def read_ids(
 ) -> Batch:
     """The ids of a forward whose labels tell nothing: each that follows another may change.
 
-    A mask and positions say where one does not, as beside labels; of ids (time, batch) none are known.
+    A mask and positions say where one does not, as beside labels, and lie as the ids do.
     """
     ids = named[name]
     if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
@@ -47,11 +47,15 @@ def read_ids(
         raise DataError(
             f"{name} must be token ids {order}, got {got}. inputs= names the argument that holds them."
         )
-    counts = ids.new_zeros(ids.shape)
-    if not batch_first:
-        return Batch(name, ids.t(), changeable(ids.t(), counts.t(), document_ends=document_ends))
     side = "decoder_" if name.startswith("decoder_") else ""
     mask, positions = (named.get(f"{side}{told}") for told in ("attention_mask", "position_ids"))
+    if not batch_first:
+        shape = ids.shape
+        ids, mask, positions = (
+            each.t() if isinstance(each, Tensor) and each.shape == shape else each
+            for each in (ids, mask, positions)
+        )
+    counts = ids.new_zeros(ids.shape)
     return Batch(name, ids, changeable(ids, counts, mask, positions, document_ends=document_ends))
 
 

@@ -29,7 +29,6 @@ from nnrs.integrations.module import (
     compiler_of,
     embedded_ids,
     fitted,
-    output_layer,
     unwrapped,
 )
 from nnrs.integrations.second_pass import SecondPass
@@ -49,6 +48,7 @@ NO_LABELS = (
     "the model was given no labels. Pass them to the model itself, as `labels` (no label smoothing or loss function "
     "beside it). Where all inputs count, name the argument that holds their ids in the place of labels: inputs='x'."
 )
+NO_INPUTS = "the model was called without {0}, which inputs= names. Pass it by name: model({0}=...)."
 TAKEN_OVER = "another curriculum has taken the model over. Use one of them."
 CHECKPOINTED = (
     "the whole model was run again within backward, as a step of its own: it would be given other inputs than those "
@@ -85,16 +85,8 @@ class Curriculum:
         self.policy = settings.policy(None if table is None else fitted(table, self.model))
         self._second_pass: SecondPass | None = None
         if settings.prediction_rate:
-            layer = output_layer(self.model, settings.output_layer)
             found = (lambda: compiler) if compiler else partial(compiler_of, model)
-            self._second_pass = SecondPass(
-                self.model,
-                layer,
-                settings.predict,
-                found,
-                embedded_ids(self.model),
-                batch_first=settings.batch_first,
-            )
+            self._second_pass = SecondPass(self.model, settings, found)
         self._names = list(inspect.signature(self.model.forward).parameters)
         self._document_ends = cast(tuple[int, ...], settings.document_end)  # as Settings keeps it
         self._rank = data_parallel_rank() if settings.rank is None else settings.rank
@@ -224,10 +216,8 @@ class Curriculum:
         if not torch.is_grad_enabled():
             return None  # it generates or evaluates, also where it was left in training mode
         named = dict(zip(self._names, args, strict=False)) | kwargs
-        if not model.training or named.get(self.settings.inputs or "labels") is None:
-            name = self.settings.inputs
-            missing = f"the model was called without {name}, which inputs= names. Pass it by name: model({name}=...)."
-            self._idle = (missing if self.settings.inputs else NO_LABELS) if model.training else NOT_TRAINING
+        if idle := self._why_idle(model, named):
+            self._idle = idle
             if self._in_block and model.training:
                 self.check_it_acts()
             return None
@@ -248,6 +238,15 @@ class Curriculum:
             place = self._names.index(batch.name)
             return (*args[:place], inputs, *args[place + 1 :]), kwargs
         return args, kwargs | {batch.name: inputs}
+
+    def _why_idle(self, model: nn.Module, named: Mapping[str, Any]) -> str | None:
+        """Why a forward with gradient is none of training, if it is none."""
+        if not model.training:
+            return NOT_TRAINING
+        name = self.settings.inputs
+        if named.get(name or "labels") is not None:
+            return None
+        return NO_INPUTS.format(name) if name else NO_LABELS
 
     def _read(self, model: nn.Module, named: Mapping[str, Any]) -> Batch:
         name, batch_first, ends = self.settings.inputs, self.settings.batch_first, self._document_ends
@@ -367,8 +366,8 @@ def curriculum(
 
     A step is `accumulation` forwards of `model` in training mode with labels and gradient; where its loss is made
     elsewhere, `inputs` names the argument of the forward that holds the ids, and labels are not looked at. Give the
-    model compiled if you call it so: the pass that makes predictions is then compiled too. The settings are those of
-    `Settings`.
+    model compiled if you call it so: the pass that makes predictions is then compiled too, where the model names the
+    part below its output layer (`base_model`). The settings are those of `Settings`.
     Tell it of each evaluation with `end_evaluation(perplexity)`, and save its `state_dict()` with your checkpoint.
     A first forward in training mode that is given neither, though with gradient, is refused. After the last step
     the last rates stay, and a warning says so where they had moved.

@@ -2,12 +2,13 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nnrs.errors import ConfigError
 from nnrs.integrations.batch import is_encoder_decoder
@@ -22,6 +23,7 @@ FILLS_IN = ("formaskedlm", "bertforpretraining", "fortokenclassification")
 # The same of transformers' own; another's model for pretraining may be causal.
 MAY_BE_CAUSAL = ("xlmwithlmheadmodel", "flaubertwithlmheadmodel")  # where their configuration says so
 OWN_FILLS_IN = ("forpretraining", "xlnetlmheadmodel", *MAY_BE_CAUSAL)
+SAY_WHAT_IT_EMBEDS = "Say what it embeds in get_input_embeddings(), as models of transformers do."
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -82,20 +84,24 @@ def embedded_ids(model: nn.Module) -> int | None:
         owner = owner.get_decoder()
     find = getattr(owner, "get_input_embeddings", nn.Module)
     layer: Any = find() or nn.Module()  # an adapter (LoRA's) holds the layer that knows
-    known = [part.num_embeddings for part in layer.modules() if hasattr(part, "num_embeddings")]
-    weight = getattr(layer, "weight", None)
-    return int(known[0]) if known else None if weight is None else len(weight)
+    known, weight = embedding_sizes(layer), getattr(layer, "weight", None)
+    return known[0] if known else None if weight is None else len(weight)
+
+
+def embedding_sizes(module: nn.Module) -> list[int]:
+    """How many rows each embedding layer in a module has."""
+    parts: Any = module.modules()
+    return [int(part.num_embeddings) for part in parts if hasattr(part, "num_embeddings")]
 
 
 def _warn_of_few(table: NeighborTable, model: nn.Module) -> None:
     """Warn where each embedding layer is smaller than the table; several, or something else, may still embed it."""
-    parts: Any = model.modules()
-    most = max((int(part.num_embeddings) for part in parts if hasattr(part, "num_embeddings")), default=None)
+    most = max(embedding_sizes(model), default=None)
     if most is not None and most < table.vocab_size:
         warnings.warn(
             f"the table has {counted(table.vocab_size, 'row')}, and no embedding layer of the model more than "
-            f"{counted(most, 'row')}: a neighbor that the model does not embed would end the training. Say what it "
-            "embeds in get_input_embeddings(), as models of transformers do.",
+            f"{counted(most, 'row')}: a neighbor that the model does not embed would end the training. "
+            f"{SAY_WHAT_IT_EMBEDS}",
             stacklevel=2,
         )
 
@@ -158,7 +164,7 @@ def output_layer(model: nn.Module, given: nn.Module | None) -> nn.Module | None:
 def check_inputs(model: nn.Module, inputs: str) -> None:
     """Refuse a name of the argument with the ids that the model's forward lacks, or that of a text it encodes."""
     parameters, kind = inspect.signature(model.forward).parameters, type(model).__name__
-    if inputs not in parameters and not takes_any(model):
+    if inputs not in parameters and not takes_any(parameters):
         raise ConfigError(
             f"{kind}.forward has no argument '{inputs}', which inputs= names. It has: {', '.join(parameters)}."
         )
@@ -169,6 +175,33 @@ def check_inputs(model: nn.Module, inputs: str) -> None:
         )
 
 
-def takes_any(model: nn.Module) -> bool:
-    """Whether a model's forward takes arguments of any name."""
-    return any(each.kind == each.VAR_KEYWORD for each in inspect.signature(model.forward).parameters.values())
+def takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    """Whether a function takes arguments of any name."""
+    return any(each.kind == each.VAR_KEYWORD for each in parameters.values())
+
+
+@contextmanager
+def read_in_order(model: nn.Module, shape: torch.Size, advice: str) -> Iterator[None]:
+    """Refuse ids (batch, time) in whose time the model's recurrent layers see the batch; `advice` is what to do.
+
+    Predictions would be those of other rows, and no number would tell.
+    """
+    with ExitStack() as hooks:
+        for layer in [part for part in model.modules() if isinstance(part, nn.RNNBase)]:
+            handle = layer.register_forward_pre_hook(
+                lambda layer, args: _check_order(layer, args, shape, advice)
+            )
+            hooks.callback(handle.remove)
+        yield
+
+
+def _check_order(layer: nn.Module, args: tuple[Any, ...], shape: torch.Size, advice: str) -> None:
+    given = args[0] if args else None
+    if not isinstance(given, Tensor) or given.ndim != 3 or shape[0] == shape[1]:
+        return
+    rows, words = given.shape[:2] if layer.batch_first else (given.shape[1], given.shape[0])
+    if (words, rows) == shape:
+        raise ConfigError(
+            f"the model's {type(layer).__name__} reads {counted(rows, 'row')} of {counted(words, 'word')}, and the "
+            f"curriculum took its ids for {counted(shape[0], 'row')} of {counted(shape[1], 'word')}. {advice}"
+        )

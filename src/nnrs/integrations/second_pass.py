@@ -15,7 +15,17 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nnrs.errors import ConfigError, DataError
-from nnrs.integrations.module import Compiler, takes_any
+from nnrs.integrations.logits import all_logits, logits_of_rows
+from nnrs.integrations.module import (
+    SAY_WHAT_IT_EMBEDS,
+    Compiler,
+    embedded_ids,
+    embedding_sizes,
+    output_layer,
+    read_in_order,
+    takes_any,
+)
+from nnrs.integrations.settings import Settings
 from nnrs.neighbors.arguments import may_be_padded
 from nnrs.policies.base import Choice, take
 from nnrs.policies.functional import positions_of, sample_tokens
@@ -36,24 +46,22 @@ class SecondPass:
 
     The output layer runs uncompiled, for the number of positions changes with every batch. All below it, where the
     model names that part (Hugging Face's `base_model`), runs once, and goes through the `compiler` of the training
-    forward, if any. A model that does not name it makes all its predictions in one piece. One without a known output
-    layer runs as it is called in training, and all its logits are made.
+    forward, if any. A model that does not name it makes all its predictions in one piece, uncompiled. One without a
+    known output layer is called as in training, and all its logits are made.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        layer: nn.Module | None,
-        predict: str,
-        find_compiler: Callable[[], Compiler | None],
-        vocab_size: int | None = None,
-        *,
-        batch_first: bool = True,
+        self, model: nn.Module, settings: Settings, find_compiler: Callable[[], Compiler | None]
     ) -> None:
-        self.model, self.layer, self.predict, self.find_compiler = model, layer, predict, find_compiler
+        self.model, self.find_compiler = model, find_compiler
+        self.predict, self.batch_first = settings.predict, settings.batch_first
+        self.layer = layer = output_layer(model, settings.output_layer)
+        # Beside ids stands whatever the loss is made of, which wants the logits of all words: it is not come to.
+        self.ends_at_layer = settings.inputs is not None and settings.output_layer is not None
         self.backbone = None if layer is None else _backbone(model, layer)
-        self.vocab_size, self.batch_first = vocab_size, batch_first
-        self._width = 0  # of the logits of a model whose output layer is not known
+        self.vocab_size = embedded_ids(model)
+        self._width = 0  # of the logits, where the model does not say what it embeds
+        self._order_seen = False
         # Ids that stand for an image or a sound: as many of them are read as there are features, never one more.
         self._placeholders = _placeholders(getattr(model, "config", None))
         parameters = inspect.signature(model.forward).parameters
@@ -65,7 +73,7 @@ class SecondPass:
             if each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL)
         ]
         caches = getattr(getattr(model, "config", None), "use_cache", None) is not None
-        self._may_cache = caches and ("use_cache" in parameters or takes_any(model))
+        self._may_cache = caches and ("use_cache" in parameters or takes_any(parameters))
 
     @torch.no_grad()
     def predictions(self, named: Mapping[str, Any], name: str, choice: Choice) -> Int[Tensor, "batch time"]:
@@ -102,6 +110,7 @@ class SecondPass:
             torch.random.fork_rng(devices=cuda),
             _buffers_kept(self.model),
             self._backbone_once(remembered),
+            self._order_looked_at(inputs.shape),
         ):
             tokens = [
                 self._tokens(arguments, rows - 1, inputs.shape, drawn, remembered)
@@ -134,37 +143,62 @@ class SecondPass:
         rows = rows if self.batch_first else rows % time * batch + rows // time  # as the model counts them
         given = (batch, time) if self.batch_first else (time, batch)
         if self.layer is None:
-            logits = _all_logits(self.model.forward(**arguments), given)
-            self._look_at_width(logits.shape[1])
-            return self._said(logits[rows], uniform)
+            return self._said(all_logits(self.model.forward(**arguments), given)[rows], uniform)
         if remembered:
             remembered.rewind()
         with _only_rows(self.layer, rows, given) as seen:
-            outputs = self.model.forward(**arguments)
+            outputs = self._up_to_layer(arguments) if self.ends_at_layer else self.model.forward(**arguments)
         if not seen:
             raise ConfigError(
                 f"the output layer {type(self.layer).__name__} was not used in the model's forward. "
                 "Pass output_layer=, the module that turns hidden vectors into logits."
             )
-        return self._said(_logits(outputs, len(rows)), uniform)
+        return self._said(logits_of_rows(outputs, len(rows)), uniform)
+
+    def _up_to_layer(self, arguments: Mapping[str, Any]) -> Any:
+        """What the output layer gives, at which the model's forward ends."""
+        assert self.layer is not None
+        handle = self.layer.register_forward_hook(_end_with)
+        try:
+            return self.model.forward(**arguments)
+        except _ForwardEndedError as ended:
+            return ended.outputs
+        finally:
+            handle.remove()
+
+    @contextmanager
+    def _order_looked_at(self, shape: torch.Size) -> Iterator[None]:
+        """Refuse ids that lie otherwise than the model reads them, once these tell batch and time apart."""
+        if self._order_seen:
+            yield
+            return
+        advice = "give inputs= and batch_first=False" if self.batch_first else "leave batch_first=False out"
+        with read_in_order(self.model, shape, f"If the model is right, {advice}."):
+            yield
+        self._order_seen = shape[0] != shape[1]
 
     def _look_at_width(self, width: int) -> None:
         """Warn where what is taken for logits is as wide as nothing that the model embeds."""
-        if width == self._width:
-            return
+        if self.vocab_size is not None or width == self._width:
+            return  # said by the model, or looked at
         self._width = width
-        parts: Any = self.model.modules()
-        embedded = [int(part.num_embeddings) for part in parts if hasattr(part, "num_embeddings")]
-        if embedded and not any(may_be_padded(width, rows) for rows in embedded):
-            warnings.warn(
-                f"the model's output is taken for the logits of {counted(width, 'word')}, and what it embeds are "
-                f"{' and '.join(f'{rows:,}' for rows in embedded)} ids. Of hidden vectors, have it give logits; "
-                "of logits, pass output_layer=, the module that makes them.",
-                stacklevel=2,
-            )
+        sizes = embedding_sizes(self.model)
+        if not sizes or any(may_be_padded(width, rows) for rows in sizes):
+            return
+        advice = "Of hidden vectors, have it give logits; of logits, pass output_layer=, the module that makes them."
+        if may_be_padded(max(sizes), width):
+            advice = f"A word beyond these would end the training. {SAY_WHAT_IT_EMBEDS}"
+        elif self.layer is not None:
+            advice = "Pass output_layer=, the module that turns hidden vectors into logits."
+        warnings.warn(
+            f"the model's output is taken for the logits of {counted(width, 'word')}, and what it embeds are "
+            f"{' and '.join(f'{rows:,}' for rows in sizes)} ids. {advice}",
+            stacklevel=2,
+        )
 
     def _said(self, logits: Float[Tensor, "n vocab"], uniform: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
         """A token for each row, one that may be read as an input."""
+        self._look_at_width(logits.shape[1])
         logits = logits[:, : self.vocab_size]
         if placeholders := [number for number in self._placeholders if number < logits.shape[1]]:
             logits = logits.clone()
@@ -296,6 +330,18 @@ def _only_rows(layer: nn.Module, rows: Int[Tensor, " n"], shape: tuple[int, int]
         handle.remove()
 
 
+class _ForwardEndedError(Exception):
+    """Ends a forward with what one of its layers gave."""
+
+    def __init__(self, outputs: Any) -> None:
+        super().__init__()
+        self.outputs = outputs
+
+
+def _end_with(layer: nn.Module, args: Any, outputs: Any) -> None:
+    raise _ForwardEndedError(outputs)
+
+
 def _chosen(
     logits: Float[Tensor, "n vocab"], uniform: Float[Tensor, " n"], predict: str
 ) -> Int[Tensor, " n"]:
@@ -305,38 +351,6 @@ def _chosen(
     rows = max(1, COPIED_AT_ONCE // logits.shape[-1])
     chunks = zip(logits.split(rows), uniform.split(rows), strict=True)
     return torch.cat([sample_tokens(chunk.float(), draws) for chunk, draws in chunks])
-
-
-def _all_logits(outputs: Any, shape: tuple[int, int]) -> Float[Tensor, "n vocab"]:
-    """The logits of inputs of this shape, flattened or not; those of a shape the other way round are refused."""
-    found = logits_in(outputs)
-    if found is None or found.ndim < 3 or found.shape[:-1] == shape:
-        return _logits(outputs, shape[0] * shape[1])
-    raise ConfigError(
-        f"the model's inputs are {shape}, and what is taken for its logits {tuple(found.shape)}. Have its forward "
-        f"give back ({shape[0]}, {shape[1]}, words), or pass output_layer=, the module that makes the logits."
-    )
-
-
-def _logits(outputs: Any, rows: int) -> Float[Tensor, "n vocab"]:
-    """All logits of an output, a row for each position that was asked for."""
-    found = logits_in(outputs)
-    if found is None or found.ndim < 2 or found.shape[:-1].numel() != rows:
-        shape = "" if found is None else f" with numbers {tuple(found.shape)} for {counted(rows, 'word')}"
-        raise ConfigError(
-            f"no logits were found in the model's output, a {type(outputs).__name__}{shape}. Have its forward give "
-            "back the logits, a tuple whose first tensor they are, or an object with `logits`; or pass "
-            "output_layer=, the module that makes them."
-        )
-    return torch.flatten(found, 0, -2)
-
-
-def logits_in(outputs: Any) -> Tensor | None:
-    """The logits of a Hugging Face output or a dictionary, a tuple's first tensor but for scalars, or the output."""
-    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
-    if isinstance(found, tuple | list):
-        found = next((part for part in found if isinstance(part, Tensor) and part.ndim > 0), None)
-    return found if isinstance(found, Tensor) else None
 
 
 def _placeholders(config: Any) -> list[int]:
