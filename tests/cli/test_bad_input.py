@@ -169,7 +169,11 @@ BAD_WORDS = {
         "train --units four --out --units 3",
         "nnrs train: --units must be a whole number, got 'four'. See ",
     ),
-    "argument too many": ("train --out x y", "nnrs train: got unexpected extra argument", "(y)."),
+    "argument too many": (
+        "train --out x y",
+        "nnrs train: got unexpected extra argument",
+        "(y): values stand",
+    ),
     "command": ("trian --out x", "nnrs: no such command 'trian'. Did you mean 'train'? See nnrs --help."),
     "command like no other": ("plot x", "nnrs: no such command 'plot'. See nnrs --help."),
 }

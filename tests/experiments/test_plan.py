@@ -257,6 +257,13 @@ def test_a_grid_file_that_asks_for_none_of_something_is_refused(name, tmp_path):
         read_plan(tmp_path / "grid.toml", "")
 
 
+def test_a_grid_file_that_says_nothing_is_refused(tmp_path):
+    """Cut off as it was saved, say: the plan would be the default run, of hours."""
+    (tmp_path / "grid.toml").write_text("# nothing\n")
+    with pytest.raises(ConfigError, match=r"grid\.toml is empty\. Write settings of nnrs train into it"):
+        read_plan(tmp_path / "grid.toml", "")
+
+
 def test_a_plan_survives_json():
     plan = plan_of(
         {"method": ["nnrs", "mle"], "seeds": "1-2"}, metrics=("perplexity", "bleu"), splits=("valid",)

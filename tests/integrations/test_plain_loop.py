@@ -287,7 +287,7 @@ def test_labels_do_not_stand_for_the_ids_that_were_named():
 def test_a_loop_whose_model_is_given_no_labels_is_told_to_name_its_ids():
     model = Outside().train()
     with (
-        pytest.raises(RunError, match=r"given no labels\. .* inputs='x'"),
+        pytest.raises(RunError, match=r"given no labels\. .* inputs='input_ids'"),
         curriculum(model, steps=1, prediction_rate=0.5),
     ):
         model(IDS)

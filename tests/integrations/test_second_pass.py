@@ -9,7 +9,7 @@ from torch import nn
 from transformers import DynamicCache, Gemma2Config, Gemma2ForCausalLM, GPT2Config, LlamaForCausalLM
 
 from nnrs.errors import ConfigError, DataError
-from nnrs.integrations import second_pass
+from nnrs.integrations import second_pass, undone
 from nnrs.integrations.curriculum import curriculum
 
 GPT2, LLAMA = gpt2(), llama()
@@ -234,7 +234,7 @@ def test_a_backward_may_follow_several_forwards_that_need_a_buffer():
 
 
 def test_masks_and_packed_weights_are_not_copied(monkeypatch):
-    monkeypatch.setattr(second_pass, "MOST_COUNTS", 100)
+    monkeypatch.setattr(undone, "MOST_COUNTS", 100)
     model, copied = Counting().train(), []
     model.register_buffer("mask", torch.ones(11, 11, dtype=torch.bool))
     model.register_buffer("shared", torch.ones(1, 4).expand(3, 4))  # which nothing can be written into
@@ -244,7 +244,7 @@ def test_masks_and_packed_weights_are_not_copied(monkeypatch):
         patched.setattr(
             torch.Tensor, "clone", lambda ours, **how: copied.append(id(ours)) or clone(ours, **how)
         )
-        with second_pass._buffers_kept(model):
+        with undone.undone(model):
             pass
     kept = [name for name, value in model.named_buffers() if id(value) in copied]
     assert kept == [name for name, _ in model.named_buffers() if name not in ("mask", "shared")]
@@ -253,7 +253,7 @@ def test_masks_and_packed_weights_are_not_copied(monkeypatch):
 def test_buffers_are_as_they_were_also_after_an_error():
     model = Counting().train()
     model.scale = model.scale[:3]  # which breaks a forward after its count
-    with pytest.raises(RuntimeError, match="size of tensor"), second_pass._buffers_kept(model):
+    with pytest.raises(RuntimeError, match="size of tensor"), undone.undone(model):
         model(input_ids=IDS)
     assert not model.written.any()
 
@@ -339,32 +339,6 @@ def test_the_output_layer_that_is_named_goes_before_the_models_own():
     inputs_under(model, prediction_rate=1.0, output_layer=model.out)
     assert len(rows) == 2  # of the pass that makes predictions, and of the training forward
     assert rows[0] < IDS.numel() == rows[1]
-
-
-class Around(nn.Module):
-    """A module of one's own around a model of transformers', whose configuration it shows."""
-
-    def __init__(self, any_arguments):
-        super().__init__()
-        self.model, self.seen = gpt2(), []
-        self.config = self.model.config
-        if any_arguments:
-            self.forward = self.any_forward
-
-    def forward(self, x):
-        return self.model(x).logits
-
-    def any_forward(self, x, **kwargs):
-        self.seen.append(kwargs)
-        return self.model(x, **kwargs).logits
-
-
-@pytest.mark.parametrize("any_arguments", [False, True])
-def test_a_cache_is_declined_only_where_the_forward_could_take_that(any_arguments):
-    model = Around(any_arguments).train()
-    with curriculum(model, steps=1, inputs="x", prediction_rate=0.5):
-        model(IDS)
-    assert model.seen == ([{"use_cache": False}, {}] if any_arguments else [])
 
 
 def test_no_prediction_is_an_id_that_the_model_does_not_embed():

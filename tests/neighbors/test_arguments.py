@@ -35,9 +35,9 @@ def test_whole_numbers_of_any_library_are_taken_and_truth_values_refused(asked):
     [
         (
             0,
-            "no word has a neighbor: 0 of 8 words can be replaced. Use a longer text, a lower --min-count or",
+            "no word has a neighbor: 0 of 8 words can be replaced, for the others have no vector (a row of zeros",
         ),
-        (1, "no word has a neighbor: 1 of 8 words can be replaced."),
+        (1, "no word has a neighbor: 1 of 8 words can be replaced, "),
         (
             3,
             "k=3, the usual for 8 words, asks for more neighbors than a word has: only 3 words are replaceable. ",

@@ -36,6 +36,10 @@ def _told(error: Any, words: Sequence[str], commands: Collection[str]) -> str:
     expected = next((number for said, number in NUMBERS.items() if said in message), None)
     if expected and isinstance(error, typer.BadParameter) and error.param:
         return f"{error.param.opts[0]} must be {expected}, got '{_given(error, words)}'"
+    if "extra argument" in message:
+        return (
+            f"{message.rstrip('.')}: values stand behind their option, several of them joined by commas (a,b)"
+        )
     is_missing = hasattr(error, "param_type")
     return f"{message.rstrip('.')}: {error.param.help}" if is_missing and error.param else message
 

@@ -147,6 +147,8 @@ def request_of(values: Mapping[str, Any]) -> Request:
 def read_plan(path: Path, command: str) -> Plan:
     """The plan of a grid file: settings and options of `nnrs train` in TOML, with lists for what varies."""
     values = read_table(path)
+    if not values:
+        raise ConfigError(f"{path} is empty. Write settings of nnrs train into it, lists for what varies.")
     title, evaluate = values.pop("title", path.stem), values.pop("evaluate", {})
     if not isinstance(title, str) or not isinstance(evaluate, dict):
         raise ConfigError(f"{path}: title must be a text and evaluate a table.")

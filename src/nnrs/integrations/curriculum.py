@@ -46,7 +46,7 @@ NOT_CALLED = "the model was not called with gradient. Call the one that the curr
 NOT_TRAINING = "the model is in eval mode. Call model.train() before."
 NO_LABELS = (
     "the model was given no labels. Pass them to the model itself, as `labels` (no label smoothing or loss function "
-    "beside it). Where all inputs count, name the argument that holds their ids in the place of labels: inputs='x'."
+    "beside it). Where all inputs count, name the argument that holds their ids: inputs='input_ids'."
 )
 NO_INPUTS = "the model was called without {0}, which inputs= names. Pass it by name: model({0}=...)."
 TAKEN_OVER = "another curriculum has taken the model over. Use one of them."
@@ -96,10 +96,12 @@ class Curriculum:
         self.step, self.steps, self.accumulation = 0, 1, 0
         self.micro_step = 0  # forwards seen in this step
         self._acted = self._in_block = self._resumed = False
+        self._in_eval_mode = 0  # forwards with gradient that might have been of training
         self._idle = NOT_CALLED  # why it did not yet
         self._all_steps = all_steps
         schedules = (self.policy.prediction_rate, self.policy.neighbor_rate)
-        self._tells_end = any(each and each.start != each.end for each in schedules)  # until it did
+        self._moves = any(each and each.start != each.end for each in schedules)
+        self._tells_end = self._moves  # until it did
 
     @property
     def rates(self) -> Rates:
@@ -126,11 +128,12 @@ class Curriculum:
         _ATTACHED.discard(self)
 
     def begin_step(self, step: int, steps: int, accumulation: int = 0) -> None:
-        """Say which optimizer step of how many comes next.
+        """Say which optimizer step of how many comes next, counted from 0.
 
         With an `accumulation` the curriculum goes on by itself, a step every so many training forwards.
         """
-        self.step, self.steps, self.accumulation, self.micro_step = step, steps, accumulation, 0
+        self.step, self.steps = whole("step", step, at_least=0), whole("steps", steps, at_least=1)
+        self.accumulation, self.micro_step = whole("accumulation", accumulation, at_least=0), 0
         self._idle = NOT_CALLED
 
     def check_it_acts(self, *, may_skip: bool = False) -> None:
@@ -144,9 +147,20 @@ class Curriculum:
                 f"in a training step no input was replaced: {self._idle if self._hook else TAKEN_OVER}"
             )
 
-    def end_evaluation(self, valid_perplexity: float) -> None:
-        """Move τ (Eq. 5)."""
-        self.policy.end_epoch(valid_perplexity)
+    def end_evaluation(self, valid_perplexity: Any) -> None:
+        """Move τ (Eq. 5). A number that is no perplexity is warned of, and leaves τ where it is."""
+        try:
+            perplexity = float(valid_perplexity)
+        except (TypeError, ValueError):
+            raise ConfigError(f"a perplexity must be a number, got {valid_perplexity!r:.60}.") from None
+        if perplexity >= 1:
+            self.policy.end_epoch(perplexity)
+            return
+        warnings.warn(
+            f"a perplexity is at least 1, got {perplexity:g}: the temperature stays where it is. Of a loss in nats "
+            "per word give math.exp(loss).",
+            stacklevel=2,
+        )
 
     def report(self) -> dict[str, float]:
         """Rates, the shares of inputs that became predictions or neighbors since the last report, and τ.
@@ -218,6 +232,7 @@ class Curriculum:
         named = dict(zip(self._names, args, strict=False)) | kwargs
         if idle := self._why_idle(model, named):
             self._idle = idle
+            self._in_eval_mode += idle == NOT_TRAINING
             if self._in_block and model.training:
                 self.check_it_acts()
             return None
@@ -279,6 +294,26 @@ class Curriculum:
             f"the curriculum was made for {made_for}, and {came} is beyond its end: the last rates stay. "
             f"{self._all_steps}",
             stacklevel=2,
+        )
+
+    def warn_if_hardly_begun(self) -> None:
+        """Say where a training ends in which at most half of the steps were made, so that rates rose to little.
+
+        Fewer are those of a training that was stopped early. Where rates stand still no step needs to be counted, but
+        for those that a model in eval mode has missed.
+        """
+        made = self.step + (self.micro_step > 0)
+        if 2 * made > self.steps or not (self._moves or self._in_eval_mode):
+            return
+        asked, came, rates = counted(self.steps, "step"), counted(made, "step"), self.rates
+        advice = self._all_steps
+        if self._in_eval_mode:
+            came += f" (and {counted(self._in_eval_mode, 'forward')} with gradient in eval mode)"
+            advice = "Call model.train() after each evaluation."
+        warnings.warn(
+            f"the curriculum was made for {asked}, and saw {came}: "
+            f"its rates ended at {rates.prediction:.3g} (predictions) and {rates.neighbor:.3g} (neighbors). {advice}",
+            stacklevel=4,
         )
 
     @torch.no_grad()
@@ -372,14 +407,15 @@ def curriculum(
     A first forward in training mode that is given neither, though with gradient, is refused. After the last step
     the last rates stay, and a warning says so where they had moved.
     """
-    steps, accumulation = whole("steps", steps, at_least=1), whole("accumulation", accumulation, at_least=1)
-    ours = Curriculum(model, table, Settings.named(settings))
+    accumulation = whole("accumulation", accumulation, at_least=1)
+    ours = Curriculum(model, table, Settings.named(settings, beside=("steps", "accumulation")))
     ours.begin_step(0, steps, accumulation)
     ours.attach()
     ours._in_block = True
     try:
         yield ours
         ours.check_it_acts(may_skip=ours._resumed)  # a run that had ended has no step left to make
+        ours.warn_if_hardly_begun()
     finally:
         ours.detach()
 

@@ -26,6 +26,7 @@ from nnrs.integrations.module import (
     takes_any,
 )
 from nnrs.integrations.settings import Settings
+from nnrs.integrations.undone import undone
 from nnrs.neighbors.arguments import may_be_padded
 from nnrs.policies.base import Choice, take
 from nnrs.policies.functional import positions_of, sample_tokens
@@ -33,8 +34,6 @@ from nnrs.wording import counted
 
 LOGITS_AT_ONCE = 1 << 27  # that the output layer makes: 256 MB in bfloat16
 COPIED_AT_ONCE = 1 << 25  # of them in float32, while they are sampled: 128 MB
-# Whole numbers in a buffer: more are a mask or packed weights, which no forward changes.
-MOST_COUNTS = 1 << 16
 CACHES = ("past_key_values", "cache_params")
 PLACEHOLDER = re.compile("(image|video|audio|vision).*_token_(id|index)")
 # With `fused_lm_head` TRL's forward gives back log-probabilities of the labels and makes no logits.
@@ -83,7 +82,8 @@ class SecondPass:
         layer is handed the hidden vectors before the chosen positions and no others, and whatever the model does to
         its logits afterwards (caps, scales) is done to these. Random numbers of torch are put back: the training pass
         draws the dropout masks it would have drawn alone, and in eager mode this pass has had the same. What is
-        written into buffers is put back, too: a BatchNorm counts a batch once.
+        written into buffers or noted in attributes is put back, too: a BatchNorm counts a batch once, and a hidden
+        state that a model keeps is that of the window before.
         """
         inputs = choice.inputs(choice.gold)
         positions = positions_of(choice.takes_prediction, choice.prediction_capacity)
@@ -108,7 +108,7 @@ class SecondPass:
         remembered = Remembered(inputs.device) if len(positions) > size else None
         with (
             torch.random.fork_rng(devices=cuda),
-            _buffers_kept(self.model),
+            undone(self.model),
             self._backbone_once(remembered),
             self._order_looked_at(inputs.shape),
         ):
@@ -260,27 +260,6 @@ class Remembered:
     def _generators(self) -> list[Tensor]:
         cuda = [torch.cuda.get_rng_state(self._cuda)] if self._cuda else []
         return [torch.get_rng_state(), *cuda]
-
-
-@contextmanager
-def _buffers_kept(model: nn.Module) -> Iterator[None]:
-    """Undo what a forward writes into a model's buffers. One that it puts in the place of another stays.
-
-    All are copied: torch does not tell which of them a forward changes (a BatchNorm's means have no new version). A
-    new one is a cache that goes with notes elsewhere (the frequencies of long rows, and how long they were).
-    """
-    held = [(buffer, buffer.clone()) for buffer in model.buffers() if _may_be_written(buffer)]
-    try:
-        yield
-    finally:
-        for buffer, copy in held:
-            buffer.data.copy_(copy)  # unseen by autograd: a backward to come may need it, and it is as it was
-
-
-def _may_be_written(buffer: Tensor) -> bool:
-    if nn.parameter.is_lazy(buffer) or (buffer.layout == torch.strided and 0 in buffer.stride()):
-        return False
-    return buffer.is_floating_point() or buffer.is_complex() or buffer.numel() <= MOST_COUNTS
 
 
 @contextmanager

@@ -90,10 +90,11 @@ class Settings:
         object.__setattr__(self, "document_end", token_ids("document_end", self.document_end))
 
     @classmethod
-    def named(cls, options: Mapping[str, Any]) -> "Settings":
-        """From arguments by name, one of which may be misspelt."""
+    def named(cls, options: Mapping[str, Any], beside: Iterable[str] = ()) -> "Settings":
+        """From arguments by name, one of which may be misspelt; `beside` are names that stand next to them."""
+        known = {**cls.__dataclass_fields__, **dict.fromkeys(beside)}
         for name in options:
-            look_up(cls.__dataclass_fields__, name, "setting of a curriculum")
+            look_up(known, name, "setting of a curriculum")
         return cls(**options)
 
     def policy(self, table: NeighborTable | None) -> InputPolicy:

@@ -255,8 +255,9 @@ def checked_k(k: int | None, candidates: Bool[Tensor, " vocab"]) -> int:
     if number > 0 and number >= count:
         if count < 2:
             raise ConfigError(
-                f"no word has a neighbor: {count} of {counted(len(candidates), 'word')} can be replaced. Use "
-                "a longer text, a lower --min-count or vectors of more words; with k=0 nothing is replaced."
+                f"no word has a neighbor: {count} of {counted(len(candidates), 'word')} can be replaced, for the "
+                "others have no vector (a row of zeros or NaN is none) or are protected. Use a longer text, a lower "
+                "--min-count or vectors of more words; with k=0 nothing is replaced."
             )
         # Also where it was given: a run has the number that the default stands for.
         asked = f"k={number}, the usual for {len(candidates):,} words," if number == usual else f"k={number}"
