@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 from results.overview import overview_markdown, write_overview
-from results.studies import RESULTS, arms, contrasts, degrees, gains, records
+from results.studies import KINDS, REGULARISATION, RESULTS, arms, contrasts, degrees, gains, records
 
 from nnrs.experiments.findings import shown_difference, shown_interval, shown_p
 from nnrs.experiments.groups import grouped, names_of
@@ -52,6 +52,11 @@ STUDIES = (
     "synthetic",
     "synthetic-best",
     "synthetic-best-seeds",
+    "synthetic-cells",
+    "synthetic-cells-edges",
+    "synthetic-cells-gru",
+    "synthetic-cells-lstm",
+    "synthetic-cells-search",
     "synthetic-dose",
     "synthetic-k",
     "synthetic-rates",
@@ -72,8 +77,13 @@ SEARCHES = {
     "synthetic-best": ("synthetic-best",),
     "wikitext-2-best": ("wikitext-2-best",),
 }
-# Studies of the same methods under several degrees of regularisation, and the text that they are judged on.
-GAINS = {"ptb-weights": "valid", "synthetic-regularised": "test"}
+# Studies of the same methods under several degrees of regularisation, or with several kinds of model: the text that
+# they are judged on, and what tells the degrees apart.
+GAINS = {
+    "ptb-weights": ("valid", REGULARISATION),
+    "synthetic-cells": ("test", KINDS),
+    "synthetic-regularised": ("test", REGULARISATION),
+}
 TEXT_TABLES = ("table2", "table3")  # of the same runs
 PICTURED = "ptb-contrasts"  # the study that has a picture of its own
 
@@ -90,18 +100,24 @@ def table_markdown(results: Sequence[Result]) -> str:
     return "\n".join(map(_pipes, printed)) if printed else as_markdown(results)
 
 
-def gains_markdown(results: Sequence[Result], split: str) -> str:
-    """What each method has beside teacher forcing that is regularised as much; every degree has the same methods."""
-    found = degrees(results)
+def gains_markdown(results: Sequence[Result], split: str, labels: Sequence[str]) -> str:
+    """What each method has beside teacher forcing that is regularised as much; every degree has the same methods.
+
+    A row for each degree, or for each method where there are more than two of these for a degree.
+    """
+    found = degrees(results, labels)
     names = [name for name in next(iter(found.values())) if name != "mle"]
     head = ["", f"mle, perplexity, {split}", *(f"{name} - mle" for name in names)]
-    rows = [head, ["---"] * len(head)]
+    rows = [head]
     for degree, groups in found.items():
         beside = gains(groups, split)
         if list(beside) != names:
             raise ValueError(f"{degree} has {', '.join(beside)}, where {', '.join(names)} were expected")
         forced = f"{groups['mle'].perplexity(split).mean:.2f}"
         rows.append([degree, forced, *map(_with_interval, beside.values())])
+    if len(names) > 2 * len(found):
+        rows = [list(column) for column in zip(*rows, strict=True)]
+    rows.insert(1, ["---"] * len(rows[0]))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
@@ -160,7 +176,7 @@ def tables() -> dict[str, str]:
         made[f"{study} contrasts"] = contrasts_markdown(contrasts(study, results))
     for study, searched in SEARCHES.items():
         made[f"{study} best"] = best_markdown([result for each in searched for result in records(each)])
-    return made | {f"{study} gains": gains_markdown(records(study), split) for study, split in GAINS.items()}
+    return made | {f"{study} gains": gains_markdown(records(study), *how) for study, how in GAINS.items()}
 
 
 def filled(document: str, made: Mapping[str, str]) -> str:

@@ -10,11 +10,11 @@ from nnrs.metrics.contrasts import Contrast, contrast, corrected
 
 RESULTS = Path(__file__).parent
 REGULARISATION = ("dropout", "weight_dropout")
+KINDS = ("model", "learning_rate", "dropout")  # each kind of model with settings of its own
+OF_METHODS = (("ss", "mle"), ("nnrs", "mle"), ("ss-nnrs", "ss"))
 # The contrasts named before a study of arms that were tuned one by one, and so may differ in more than their method.
 TUNED = (
-    ("ss", "mle"),
-    ("nnrs", "mle"),
-    ("ss-nnrs", "ss"),
+    *OF_METHODS,
     ("nnrs", "unigram"),
     ("nnrs, targets", "mle"),
 )
@@ -27,6 +27,7 @@ NAMED_OF_ARMS = {
         ("shuffled, targets", "mle"),
     ),
     "synthetic-best-seeds": TUNED,
+    "synthetic-cells-gru": OF_METHODS,
     "wikitext-2-best-seeds": TUNED,
 }
 BESIDE = {"ptb-targets": "ptb-best-seeds"}  # the study, of the same seeds, that has the other arms
@@ -37,6 +38,19 @@ NAMED_OF_DEGREES = {
         ("ss", "nnrs", "ss-nnrs"),
     ),
 }
+# Of several kinds of model: those that have contrasts, and which, all at low rates.
+LOW = {
+    "mle": "mle",
+    "ss": "ss · static · prediction_rate 0.05",
+    "nnrs": "nnrs · static · neighbor_rate 0.3 · k 3",
+    "ss-nnrs": "ss-nnrs · static · prediction_rate 0.05 · neighbor_rate 0.3 · k 3",
+}
+NAMED_OF_KINDS = {
+    "synthetic-cells": (
+        ("model gru · learning_rate 2.5 · dropout 0.1", "model highway · learning_rate 5 · dropout 0.4"),
+        [(LOW[ours], LOW[theirs]) for ours, theirs in OF_METHODS],
+    ),
+}
 
 
 def records(study: str) -> list[Result]:
@@ -45,12 +59,14 @@ def records(study: str) -> list[Result]:
 
 
 def contrasts(study: str, results: Sequence[Result]) -> list[Contrast]:
-    """The paired differences in test perplexity that were named in advance: of arms, of degrees, or of methods."""
+    """The paired differences in test perplexity that were named in advance: of arms, degrees, kinds or methods."""
     if study in NAMED_OF_ARMS:
         others = records(BESIDE[study]) if study in BESIDE else []
         return contrasts_of_arms([*others, *results], NAMED_OF_ARMS[study])
     if study in NAMED_OF_DEGREES:
         return contrasts_of_degrees(results, *NAMED_OF_DEGREES[study])
+    if study in NAMED_OF_KINDS:
+        return contrasts_of_kinds(results, *NAMED_OF_KINDS[study])
     return findings(results).contrasts
 
 
@@ -72,11 +88,11 @@ def contrasts_of_arms(results: Sequence[Result], pairs: Sequence[tuple[str, str]
     )
 
 
-def degrees(results: Sequence[Result]) -> dict[str, dict[str, Group]]:
-    """The groups by their regularisation, and by what they are called beside that."""
+def degrees(results: Sequence[Result], labels: Sequence[str] = REGULARISATION) -> dict[str, dict[str, Group]]:
+    """The groups by their regularisation, or by other labels, and by what they are called beside that."""
     found: dict[str, list[Group]] = {}
     for group in grouped(results):
-        given = [f"{name} {group.labels[name]}" for name in REGULARISATION if name in group.labels]
+        given = [f"{name} {group.labels[name]}" for name in labels if name in group.labels]
         found.setdefault(" · ".join(given), []).append(group)
     return {degree: dict(zip(names_of(groups), groups, strict=True)) for degree, groups in found.items()}
 
@@ -114,3 +130,27 @@ def contrasts_of_degrees(
             for method in methods
         ]
     )
+
+
+def contrasts_of_kinds(
+    results: Sequence[Result], kinds: Sequence[str], pairs: Sequence[tuple[str, str]]
+) -> list[Contrast]:
+    """Settings against each other, within each kind of model, on test, as one family."""
+    found = degrees(results, KINDS)
+    nats = {kind: {name: group.nats("test") for name, group in found[kind].items()} for kind in kinds}
+    return corrected(
+        [
+            contrast(f"{_model_of(kind)}: {ours}", theirs, PERPLEXITY, (nats[kind][ours], nats[kind][theirs]))
+            for kind in kinds
+            for ours, theirs in pairs
+        ]
+    )
+
+
+def _model_of(kind: str) -> str:
+    """What a kind is called in short.
+
+    >>> _model_of("model gru · learning_rate 2.5 · dropout 0.1")
+    'gru'
+    """
+    return kind.partition(" · ")[0].removeprefix("model ")

@@ -110,7 +110,7 @@ def test_gains_are_those_beside_teacher_forcing_that_is_regularised_as_much():
     little, much = {"dropout": "0.1"}, {"dropout": "0.4", "weight_dropout": "0.4"}
     found = [*runs(1, "mle", little, 3.00, 3.10, 3.05), *runs(2, "mle", much, 2.50, 2.60, 2.55)]
     found += [*runs(3, "ss", little, 2.96, 3.07, 3.00), *runs(4, "ss", much, 2.49, 2.59, 2.54)]
-    assert rebuild.gains_markdown(found, "valid").splitlines() == [
+    assert rebuild.gains_markdown(found, "valid", studies.REGULARISATION).splitlines() == [
         "|  | mle, perplexity, valid | ss - mle |",
         "| --- | --- | --- |",
         "| dropout 0.1 | 8.00 | +0.00 % (+0.00 % to +0.00 %) |",
@@ -126,7 +126,37 @@ def test_gains_are_those_beside_teacher_forcing_that_is_regularised_as_much():
     ]
     found += runs(5, "nnrs", little, 2.9, 2.9, 2.9)
     with pytest.raises(ValueError, match="has ss, where ss, nnrs were expected"):
-        rebuild.gains_markdown(found, "valid")
+        rebuild.gains_markdown(found, "valid", studies.REGULARISATION)
+
+
+def test_settings_are_held_against_each_other_within_a_kind_of_model():
+    def runs(group, method, settings, *nats):
+        for seed, value in enumerate(nats):
+            record = make_result(method, "toy", {"method": method, **settings}, group, seed, 2)
+            yield Result(record | {"test_nats": value, "test_perplexity": 7.0})
+
+    found = []
+    for kind, rate, shift in (("gru", "5", 0.0), ("lstm", "20", 1.0)):
+        settings = {"model": kind, "learning_rate": rate, "dropout": "0.1"}
+        found += runs(int(rate), "mle", settings, 3.00 + shift, 3.10 + shift, 3.05 + shift)
+        for k in range(1, 6):
+            given, start = settings | {"k": str(k)}, 3.0 + shift - 0.01 * k
+            found += runs(100 * k + int(rate), "nnrs", given, start, start + 0.1, start + 0.05)
+    kinds = "model gru · learning_rate 5 · dropout 0.1", "model lstm · learning_rate 20 · dropout 0.1"
+    rows = rebuild.gains_markdown(found, "test", studies.KINDS).splitlines()
+    assert rows[:3] == [
+        f"|  | {kinds[0]} | {kinds[1]} |",
+        "| --- | --- | --- |",
+        "| mle, perplexity, test | 7.00 | 7.00 |",
+    ]
+    assert len(rows) == 8
+    pairs = [("nnrs · k 2", "mle"), ("nnrs · k 3", "nnrs · k 2")]
+    lines = rebuild.contrasts_markdown(studies.contrasts_of_kinds(found, kinds[:1], pairs)).splitlines()[2:]
+    # -0.02 and -0.01 by each seed: exp(-0.02) - 1 and exp(-0.01) - 1; p is 2/2³, and twice that after Holm.
+    assert lines == [
+        "| gru: nnrs · k 2 - mle | -1.98 % | -1.98 % to -1.98 % | 3 | 0.25 | 0.5 |",
+        "| gru: nnrs · k 3 - nnrs · k 2 | -1.00 % | -1.00 % to -1.00 % | 3 | 0.25 | 0.5 |",
+    ]
 
 
 @pytest.mark.parametrize("study", STUDIES)
