@@ -110,7 +110,14 @@ def test_going_back_leaves_a_users_files_alone(run):
     run.append("metrics", {"epoch": 0})
     save(run, 10, best=True)
     theirs = {
-        *(".notes.tmp", ".draft.json.tmp", ".chapter.tex.a1b2c3d4.tmp", ".scores.jsonl.backup-1.tmp"),
+        *(
+            ".notes.tmp",
+            ".tmp",
+            ".tmp-draft",
+            ".draft.json.tmp",
+            ".chapter.tex.a1b2c3d4.tmp",
+            ".scores.jsonl.backup-1.tmp",
+        ),
         *("my-vectors.safetensors", "best-of-all.safetensors", "checkpoint-9.safetensors"),
     }
     for name in theirs:
@@ -118,6 +125,17 @@ def test_going_back_leaves_a_users_files_alone(run):
     (run.path / ".scratch.tmp").mkdir()
     run.forget_after(step=10, epochs=1)
     assert theirs | {".scratch.tmp"} <= set(names(run))
+
+
+@pytest.mark.parametrize(
+    "name", [".best-7.safetensors.k3x_9abz.tmp", ".tmpownefG"], ids=["ours", "safetensors'"]
+)
+def test_going_back_removes_what_a_killed_write_left(run, name):
+    run.append("metrics", {"epoch": 0})
+    save(run, 10, best=True)
+    (run.path / name).write_bytes(b"half")
+    run.forget_after(step=10, epochs=1)
+    assert name not in names(run)
 
 
 def damage_tensors(path):

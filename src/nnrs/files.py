@@ -16,7 +16,8 @@ from safetensors import SafetensorError
 from nnrs.errors import RunError
 
 BEGINNING = 2_000  # characters of a file, among which a mark of ours stands
-HALF_WRITTEN = re.compile(r"\.[\w-]+\.(json|jsonl|safetensors)\.[a-z0-9_]{8}\.tmp")  # eight of tempfile's own
+# What is left of a file whose writing was killed: ours, with eight letters of tempfile's, and safetensors' own.
+HALF_WRITTEN = re.compile(r"\.[\w-]+\.(json|jsonl|safetensors)\.[a-z0-9_]{8}\.tmp|\.tmp[A-Za-z0-9]{6}")
 ADVICE = {
     "write": "What was there before is untouched. Mend that, or choose another place, and try again.",
     "read": "Check the path and its permissions.",
@@ -50,10 +51,12 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def is_half_written(path: Path) -> bool:
-    """Whether a file is one that `write_atomically` was filling when its process was killed.
+    """Whether a file is one that `write_atomically`, or safetensors within it, was filling when it was killed.
 
     >>> is_half_written(Path(".best-7.safetensors.k3x_9abz.tmp")), is_half_written(Path(".notes.tmp"))
     (True, False)
+    >>> is_half_written(Path(".tmpownefG")), is_half_written(Path(".tmp")), is_half_written(Path(".tmp-notes"))
+    (True, False, False)
     """
     return HALF_WRITTEN.fullmatch(path.name) is not None
 

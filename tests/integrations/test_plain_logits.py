@@ -1,10 +1,12 @@
 """Where the predictions of a model of one's own come from: its output, or the layer that was named."""
 
+import inspect
+
 import pytest
 import torch
 import torch.nn.functional as F
 from tests.integrations.outside import GREEDY, Outside, WithTargets, words_read
-from tests.integrations.tiny import IDS, VOCAB
+from tests.integrations.tiny import IDS, VOCAB, gpt2
 from torch import nn
 
 import nnrs
@@ -25,6 +27,20 @@ class Shortened(Outside):
         return {"scores": self.out(self.hidden(x))[:, :-1]}
 
 
+class TwoExits(Outside):
+    """Logits of an early layer go into a loss, scaled ones of the last are given back."""
+
+    def forward(self, x):
+        hidden = self.hidden(x)
+        self.out(self.embed(x))
+        return self.out(hidden) * 0.5
+
+
+class TwoExitsFailing(TwoExits):
+    def forward(self, x):
+        return super().forward(x).view(*x.shape, VOCAB)
+
+
 NAMED_LAYER = {
     "targets beside": (WithTargets, lambda model: model(IDS, IDS)),
     "a loss alone": (LossAlone, lambda model: model(IDS, IDS)),
@@ -34,7 +50,7 @@ NAMED_LAYER = {
 
 @pytest.mark.parametrize(("kind", "call"), NAMED_LAYER.values(), ids=NAMED_LAYER)
 def test_a_model_whose_layer_is_named_need_not_give_its_logits(kind, call):
-    """Its forward ends at that layer, which is given the chosen words alone."""
+    """Where it gives back none of those words, or fails behind that layer, what the layer gave counts."""
     model = kind().train()
     said, rows = model.out(model.hidden(IDS)).argmax(-1), []
     model.out.register_forward_hook(lambda _, args, out: rows.append(args[0].shape[:-1].numel()))
@@ -45,14 +61,67 @@ def test_a_model_whose_layer_is_named_need_not_give_its_logits(kind, call):
     assert rows == [4 * 11, 4 * 12]
 
 
+@pytest.mark.parametrize("kind", [TwoExits, TwoExitsFailing])
+def test_of_a_layer_that_is_used_twice_the_last_counts(kind):
+    model = kind().train()
+    said, seen = model.out(model.hidden(IDS)).argmax(-1), words_read(model)
+    with curriculum(model, inputs="x", output_layer=model.out, **GREEDY):
+        model(IDS)
+    assert torch.equal(seen[-1][:, 1:], said[:, :-1])
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["its own", "named"])
+@pytest.mark.parametrize("labels", [{}, {"labels": IDS}], ids=["ids alone", "labels"])
+def test_what_a_model_does_to_the_logits_that_it_gives_back_is_done_to_predictions(named, labels):
+    """Sharpened a thousandfold, sampled words are the likeliest."""
+    model = gpt2().train()
+    forward = model.forward
+    with torch.no_grad():
+        said = model(IDS).logits.argmax(-1)
+
+    def sharpened(**given):
+        outputs = forward(**given)
+        outputs.logits = outputs.logits * 1e6
+        return outputs
+
+    seen = []
+    model.transformer.wte.register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
+    model.forward = sharpened
+    model.forward.__signature__ = inspect.signature(forward)
+    options = {"output_layer": model.lm_head} if named else {}
+    options |= {} if labels else {"inputs": "input_ids"}
+    with curriculum(model, steps=1, prediction_rate=1.0, **options):
+        model(input_ids=IDS, **labels)
+    assert torch.equal(seen[-1][:, 1:], said[:, :-1])
+
+
+def test_no_memory_is_no_reason_to_take_less():
+    model = Outside().train()
+
+    def fails(module, args, logits):
+        raise torch.OutOfMemoryError
+
+    def forward(x):
+        return tail(Outside.forward(model, x))
+
+    tail = nn.Identity()
+    tail.register_forward_hook(fails)
+    model.forward = forward
+    with (
+        pytest.raises(torch.OutOfMemoryError),
+        curriculum(model, inputs="x", output_layer=model.out, **GREEDY),
+    ):
+        model(x=IDS)
+
+
 def test_an_error_of_the_models_own_forward_is_its_own():
     class Broken(Outside):
         def hidden(self, x):
-            raise ZeroDivisionError
+            raise ValueError("its own")
 
     model = Broken().train()
     with (
-        pytest.raises(ZeroDivisionError),
+        pytest.raises(ValueError, match="its own"),
         curriculum(model, inputs="x", output_layer=model.out, **GREEDY),
     ):
         model(IDS)
@@ -136,11 +205,12 @@ def test_logits_of_words_that_are_not_embedded_are_warned_of_with_what_helps(nam
 
 
 def test_a_layer_that_makes_no_logits_is_warned_of():
-    model = Outside().train()
+    model = Headless().train()
     model.middle = nn.Linear(16, 16)
     model.hidden = lambda x: model.middle(model.encode(model.embed(x))[0])
+    message = r"logits of 16 words, .* 61 ids\. .* output_layer= what makes .* Say what it embeds"
     with (
-        pytest.warns(UserWarning, match="logits of 16 words, .* 61 ids. Pass output_layer="),
+        pytest.warns(UserWarning, match=message),
         curriculum(model, inputs="x", steps=1, prediction_rate=0.5, output_layer=model.middle),
     ):
         model(IDS)

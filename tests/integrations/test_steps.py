@@ -33,6 +33,14 @@ FEW = {
         (8, 2, {"in_eval_mode": 6}),
         r"saw 2 steps \(and 6 forwards with gradient in eval mode\): .* Call model\.train\(\) after each",
     ),
+    "the same, four forwards a step": (
+        (4, 4, {"accumulation": 4, "in_eval_mode": 12}),
+        r"saw 1 step \(and 12 forwards with gradient",
+    ),
+    "stopped early, evaluated with gradient": (
+        (8, 4, {"in_eval_mode": 3}),
+        r"saw 4 steps: .* steps= all .* stopped early, or that goes on later, is as it should be",
+    ),
     "the same where rates stand still": (
         (8, 2, {"in_eval_mode": 6, "rate": 0.5}),
         r"6 forwards with gradient in eval mode\): its rates ended at 0\.5 ",
@@ -51,6 +59,7 @@ def test_a_curriculum_that_hardly_began_is_told_of_when_it_ends(loop, told):
 ENOUGH = {
     "stopped early": (8, 5, {}),
     "rates that stand still": (8, 1, {"rate": 0.5}),
+    "the same, evaluated with gradient": (8, 1, {"rate": 0.5, "in_eval_mode": 6}),
     "evaluations with gradient": (8, 8, {"in_eval_mode": 20}),
     "accumulation": (2, 8, {"accumulation": 4}),
 }

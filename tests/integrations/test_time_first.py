@@ -69,6 +69,33 @@ class TurnedWithin(Recurrent):
         return super().forward(x.t()).transpose(0, 1) + self.out(letters)
 
 
+class WordByWord(Outside):
+    """Each word is read as a row of its own."""
+
+    def hidden(self, x):
+        return self.encode(self.embed(x).view(-1, 1, 16))[0].view(*x.shape, 16)
+
+
+def test_a_single_row_may_be_read_word_by_word():
+    model = WordByWord().train()
+    with curriculum(model, inputs="x", steps=2, prediction_rate=0.5):
+        model(IDS[:1])
+        model(IDS)
+
+
+class Unbatched(Outside):
+    """Its recurrent layer reads a row at a time."""
+
+    def hidden(self, x):
+        return torch.stack([self.encode(row)[0] for row in self.embed(x)])
+
+
+def test_rows_may_be_read_one_by_one():
+    model = Unbatched().train()
+    with curriculum(model, inputs="x", steps=1, prediction_rate=0.5):
+        model(IDS)
+
+
 def test_a_model_that_turns_its_ids_within_is_not_refused():
     model = TurnedWithin().train()
     with curriculum(model, inputs="x", steps=1, prediction_rate=0.5):

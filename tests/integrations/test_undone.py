@@ -37,13 +37,14 @@ def test_a_state_that_a_model_keeps_is_in_both_passes_that_of_the_window_before(
     assert model.windows == 3
 
 
-def test_what_is_noted_is_taken_back_also_after_an_error_and_what_is_new_goes():
-    model, first = Carrying(state=torch.zeros(1, 4, 16)), torch.zeros(1, 4, 16)
-    model.state, model.name, model.encode.note = first, "kept", 1
+def test_what_was_bound_is_bound_again_also_after_an_error_and_what_is_new_goes():
+    model, first, kept = Carrying(), torch.zeros(1, 4, 16), {"one": [1]}
+    model.state, model.name, model.kept, model.lazy, model.encode.note = first, "zeros", kept, None, 1
 
     def fails():
         model.hidden(IDS)
-        model.name, model.many, model.encode.note = "changed", [0] * (undone.MOST_TENSORS + 1), 2
+        model.name, model.kept, model.encode.note = torch.ones(2), {}, 2
+        model.lazy, model.norm = nn.Linear(2, 2), torch.ones(3)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), undone.undone(model):
@@ -51,8 +52,10 @@ def test_what_is_noted_is_taken_back_also_after_an_error_and_what_is_new_goes():
     assert model.state is first
     assert model.windows == 0
     assert not hasattr(model, "last")
-    # Neither is a number nor a tensor, nor a few of them; and a layer of torch's own has its notes to itself.
-    assert (model.name, len(model.many), model.encode.note) == ("changed", undone.MOST_TENSORS + 1, 2)
+    assert not hasattr(model, "norm")
+    assert (model.name, model.kept) == ("zeros", kept)
+    assert isinstance(model.lazy, nn.Linear)  # a part by now
+    assert model.encode.note == 2  # a layer of torch's own is left alone
 
 
 def test_parts_and_weights_are_none_of_it():

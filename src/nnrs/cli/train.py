@@ -1,5 +1,6 @@
 """`nnrs train`: from text to a trained, resumable model."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,8 +127,11 @@ def _another_seed(out: Path) -> str:
 
     runs = RunDirectory.within(out)
     config = (runs[0].path if runs else out) / "config.json"
-    place = out / "seed-N" if runs else "NEW"
-    return f" A seed more is a run of its own: nnrs train --config {config} --seed N --out {place}."
+    if not config.is_file():
+        return ""
+    place = shlex.quote(str(out / "seed-N")) if runs else "NEW"
+    again = f"nnrs train --config {shlex.quote(str(config))} --seed N --out {place}"
+    return f" A seed more is a run of its own: {again}."
 
 
 def _tensorboard(run: Path) -> "Callback":

@@ -299,15 +299,17 @@ class Curriculum:
     def warn_if_hardly_begun(self) -> None:
         """Say where a training ends in which at most half of the steps were made, so that rates rose to little.
 
-        Fewer are those of a training that was stopped early. Where rates stand still no step needs to be counted, but
-        for those that a model in eval mode has missed.
+        Where rates stand still no step needs to be counted, but for those that a model in eval mode has missed.
         """
         made = self.step + (self.micro_step > 0)
-        if 2 * made > self.steps or not (self._moves or self._in_eval_mode):
+        missed = self._in_eval_mode >= (self.steps - made) * max(self.accumulation, 1)
+        if 2 * made > self.steps or not (self._moves or missed):
             return
         asked, came, rates = counted(self.steps, "step"), counted(made, "step"), self.rates
-        advice = self._all_steps
-        if self._in_eval_mode:
+        advice = (
+            f"{self._all_steps} A training that was stopped early, or that goes on later, is as it should be."
+        )
+        if missed:
             came += f" (and {counted(self._in_eval_mode, 'forward')} with gradient in eval mode)"
             advice = "Call model.train() after each evaluation."
         warnings.warn(
@@ -404,7 +406,7 @@ def curriculum(
     model compiled if you call it so: the pass that makes predictions is then compiled too, where the model names the
     part below its output layer (`base_model`). The settings are those of `Settings`.
     Tell it of each evaluation with `end_evaluation(perplexity)`, and save its `state_dict()` with your checkpoint.
-    A first forward in training mode that is given neither, though with gradient, is refused. After the last step
+    A first forward in training mode without ids and labels, though with gradient, is refused. After the last step
     the last rates stay, and a warning says so where they had moved.
     """
     accumulation = whole("accumulation", accumulation, at_least=1)

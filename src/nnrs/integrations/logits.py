@@ -26,7 +26,7 @@ def logits_in(outputs: Any) -> Tensor | None:
 def logits_of_rows(outputs: Any, rows: int, *, or_else: str = "") -> Float[Tensor, "n vocab"]:
     """All logits of an output, a row for each word that was asked for; `or_else` is what else helps."""
     found = logits_in(outputs)
-    if found is None or found.ndim < 2 or found.shape[:-1].numel() != rows:
+    if found is None or not has_rows(found, rows):
         shape = (
             "" if found is None else f" that has the shape {tuple(found.shape)} for {counted(rows, 'word')}"
         )
@@ -34,6 +34,11 @@ def logits_of_rows(outputs: Any, rows: int, *, or_else: str = "") -> Float[Tenso
             f"no logits were found in the model's output, a {type(outputs).__name__}{shape}. {GIVE_THEM}{or_else}."
         )
     return torch.flatten(found, 0, -2)
+
+
+def has_rows(found: Tensor | None, rows: int) -> bool:
+    """Whether a tensor may be the logits of so many words."""
+    return found is not None and found.ndim > 1 and found.shape[:-1].numel() == rows
 
 
 def all_logits(outputs: Any, shape: tuple[int, int]) -> Float[Tensor, "n vocab"]:

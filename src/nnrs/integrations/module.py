@@ -180,6 +180,11 @@ def takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
     return any(each.kind == each.VAR_KEYWORD for each in parameters.values())
 
 
+def tells_order(shape: torch.Size) -> bool:
+    """Whether rows and words can be told apart by their number; a single row may be read word by word."""
+    return shape[0] != shape[1] and min(shape) > 1
+
+
 @contextmanager
 def read_in_order(model: nn.Module, shape: torch.Size, advice: str) -> Iterator[None]:
     """Refuse ids (batch, time) in whose time the model's recurrent layers see the batch; `advice` is what to do.
@@ -197,7 +202,7 @@ def read_in_order(model: nn.Module, shape: torch.Size, advice: str) -> Iterator[
 
 def _check_order(layer: nn.Module, args: tuple[Any, ...], shape: torch.Size, advice: str) -> None:
     given = args[0] if args else None
-    if not isinstance(given, Tensor) or given.ndim != 3 or shape[0] == shape[1]:
+    if not isinstance(given, Tensor) or given.ndim != 3 or not tells_order(shape):
         return
     rows, words = given.shape[:2] if layer.batch_first else (given.shape[1], given.shape[0])
     if (words, rows) == shape:

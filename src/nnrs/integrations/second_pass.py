@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nnrs.errors import ConfigError, DataError
-from nnrs.integrations.logits import all_logits, logits_of_rows
+from nnrs.integrations.logits import all_logits, has_rows, logits_in, logits_of_rows
 from nnrs.integrations.module import (
     SAY_WHAT_IT_EMBEDS,
     Compiler,
@@ -24,6 +24,7 @@ from nnrs.integrations.module import (
     output_layer,
     read_in_order,
     takes_any,
+    tells_order,
 )
 from nnrs.integrations.settings import Settings
 from nnrs.integrations.undone import undone
@@ -55,8 +56,8 @@ class SecondPass:
         self.model, self.find_compiler = model, find_compiler
         self.predict, self.batch_first = settings.predict, settings.batch_first
         self.layer = layer = output_layer(model, settings.output_layer)
-        # Beside ids stands whatever the loss is made of, which wants the logits of all words: it is not come to.
-        self.ends_at_layer = settings.inputs is not None and settings.output_layer is not None
+        # Beside ids alone stands whatever a loss is made of, which wants the logits of all words.
+        self.may_fail_behind_layer = settings.inputs is not None and settings.output_layer is not None
         self.backbone = None if layer is None else _backbone(model, layer)
         self.vocab_size = embedded_ids(model)
         self._width = 0  # of the logits, where the model does not say what it embeds
@@ -147,7 +148,7 @@ class SecondPass:
         if remembered:
             remembered.rewind()
         with _only_rows(self.layer, rows, given) as seen:
-            outputs = self._up_to_layer(arguments) if self.ends_at_layer else self.model.forward(**arguments)
+            outputs = self._outputs(arguments, len(rows))
         if not seen:
             raise ConfigError(
                 f"the output layer {type(self.layer).__name__} was not used in the model's forward. "
@@ -155,16 +156,26 @@ class SecondPass:
             )
         return self._said(logits_of_rows(outputs, len(rows)), uniform)
 
-    def _up_to_layer(self, arguments: Mapping[str, Any]) -> Any:
-        """What the output layer gives, at which the model's forward ends."""
-        assert self.layer is not None
-        handle = self.layer.register_forward_hook(_end_with)
-        try:
+    def _outputs(self, arguments: Mapping[str, Any], rows: int) -> Any:
+        """What the forward gives back; or what the layer gave, where it fails behind that or gives no such logits.
+
+        What the model does to its logits behind the layer (caps, scales) is then lost.
+        """
+        if self.layer is None or not self.may_fail_behind_layer:
             return self.model.forward(**arguments)
-        except _ForwardEndedError as ended:
-            return ended.outputs
+        made: list[Any] = []
+        handle = self.layer.register_forward_hook(lambda layer, args, outputs: made.append(outputs))
+        try:
+            outputs = self.model.forward(**arguments)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, IndexError):
+            if not made:
+                raise
+            return made[-1]
         finally:
             handle.remove()
+        return outputs if has_rows(logits_in(outputs), rows) or not made else made[-1]
 
     @contextmanager
     def _order_looked_at(self, shape: torch.Size) -> Iterator[None]:
@@ -175,7 +186,7 @@ class SecondPass:
         advice = "give inputs= and batch_first=False" if self.batch_first else "leave batch_first=False out"
         with read_in_order(self.model, shape, f"If the model is right, {advice}."):
             yield
-        self._order_seen = shape[0] != shape[1]
+        self._order_seen = tells_order(shape)
 
     def _look_at_width(self, width: int) -> None:
         """Warn where what is taken for logits is as wide as nothing that the model embeds."""
@@ -189,7 +200,9 @@ class SecondPass:
         if may_be_padded(max(sizes), width):
             advice = f"A word beyond these would end the training. {SAY_WHAT_IT_EMBEDS}"
         elif self.layer is not None:
-            advice = "Pass output_layer=, the module that turns hidden vectors into logits."
+            advice = (
+                f"Of hidden vectors, pass as output_layer= what makes logits of them. {SAY_WHAT_IT_EMBEDS}"
+            )
         warnings.warn(
             f"the model's output is taken for the logits of {counted(width, 'word')}, and what it embeds are "
             f"{' and '.join(f'{rows:,}' for rows in sizes)} ids. {advice}",
@@ -307,18 +320,6 @@ def _only_rows(layer: nn.Module, rows: Int[Tensor, " n"], shape: tuple[int, int]
         yield seen
     finally:
         handle.remove()
-
-
-class _ForwardEndedError(Exception):
-    """Ends a forward with what one of its layers gave."""
-
-    def __init__(self, outputs: Any) -> None:
-        super().__init__()
-        self.outputs = outputs
-
-
-def _end_with(layer: nn.Module, args: Any, outputs: Any) -> None:
-    raise _ForwardEndedError(outputs)
 
 
 def _chosen(
